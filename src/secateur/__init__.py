@@ -1,0 +1,63 @@
+"""secateur prunes PyTorch models and proves what each cut bought.
+
+A model passes these stops: score → plan → apply → tune → measure. `prune` walks it through all of them:
+
+    result = secateur.prune(model, 0.9, train_data=train_loader, eval_data=eval_loader, finetune=3)
+    print(result)
+
+Each stop can be used alone: `plan_weights` makes `Masks`, `apply` puts them on a model, `hold` keeps them in force
+while your own training loop runs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from secateur.enforce import Hold as Hold
+    from secateur.enforce import apply as apply
+    from secateur.enforce import hold as hold
+    from secateur.errors import SecateurError as SecateurError
+    from secateur.errors import SecateurWarning as SecateurWarning
+    from secateur.errors import UsageError as UsageError
+    from secateur.loop import prune as prune
+    from secateur.loop import train as train
+    from secateur.masks import Masks as Masks
+    from secateur.plan import plan_weights as plan_weights
+    from secateur.recipe import Recipe as Recipe
+    from secateur.result import Result as Result
+    from secateur.semi_structured import check_pattern as check_pattern
+    from secateur.semi_structured import to_semi_structured as to_semi_structured
+
+__version__ = "0.1.0"
+
+# Imported on first use: torch takes seconds to load, and `secateur --help` does not need it.
+_HOME = {
+    "Hold": "enforce",
+    "Masks": "masks",
+    "Recipe": "recipe",
+    "Result": "result",
+    "SecateurError": "errors",
+    "SecateurWarning": "errors",
+    "UsageError": "errors",
+    "apply": "enforce",
+    "check_pattern": "semi_structured",
+    "hold": "enforce",
+    "plan_weights": "plan",
+    "prune": "loop",
+    "to_semi_structured": "semi_structured",
+    "train": "loop",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'secateur' has no attribute {name!r}")
+    value = getattr(import_module(f"secateur.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,124 @@
+"""Puts masks in force on a model: once (`apply`), and again after every step of an optimizer (`hold`).
+
+Masking gradients is not enough to keep a weight at zero: momentum, weight decay and orthogonalised updates (Muon) move
+weights whose gradient is zero. So after every step, through the optimizer's own hook, the pruned weights *and* their
+entries in the optimizer's state are set to zero again. The model itself carries no trace: no hook, no extra parameter
+or buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from secateur.errors import UsageError
+from secateur.masks import Masks
+from secateur.weights import unwrap
+
+__all__ = ["Hold", "apply", "hold"]
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def apply(model: Model, masks: Masks) -> Model:
+    """Sets the pruned weights of `model` to zero and returns the model. A mask that does not fit changes nothing.
+
+    The zeros are plain values: an optimizer would bring them back, so train with `secateur.hold` in force.
+    """
+    for parameter, pruned in list(_masked_parameters(model, masks)):
+        _zero(parameter, pruned)
+    return model
+
+
+class Hold:
+    """Masks in force on an optimizer, until `release` or the end of a `with` block."""
+
+    def __init__(self, model: nn.Module, masks: Masks, optimizer: Optimizer) -> None:
+        self.masks = masks
+        self._optimizer = _innermost(optimizer)
+        self._held = list(_masked_parameters(model, masks))
+        self._enforce()
+        self._hook = self._optimizer.register_step_post_hook(self._after_step)
+
+    def release(self) -> None:
+        """Lets the optimizer move the weights again."""
+        self._hook.remove()
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._enforce()
+
+    def _enforce(self) -> None:
+        for parameter, pruned in self._held:
+            _zero(parameter, pruned)
+            # .get, because indexing would create an empty state for parameters that the optimizer does not train.
+            for value in self._optimizer.state.get(parameter, {}).values():
+                if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                    _zero(value, pruned)
+
+
+def hold(model: nn.Module, masks: Masks, optimizer: Optimizer) -> Hold:
+    """Applies `masks` to `model` now and again after every step of `optimizer`.
+
+    Works with any `torch.optim.Optimizer` and with accelerate's wrapper around one. The optimizer must already hold
+    the model's parameters as they are now (after `.to(device)`, DDP or FSDP wrapping).
+    """
+    return Hold(model, masks, optimizer)
+
+
+def _innermost(optimizer: Optimizer) -> Optimizer:
+    """accelerate wraps an optimizer in a class that steps the inner one, so the hook belongs there."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    return inner if isinstance(inner, Optimizer) else optimizer
+
+
+def _masked_parameters(model: nn.Module, masks: Masks) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    """Each masked parameter with its pruned positions, laid out like the parameter itself."""
+    module = unwrap(model)
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    for name, layer in masks.layers.items():
+        if name not in parameters:
+            raise UsageError(f"The masks name {name}, which this model lacks; use the architecture they were made for.")
+        parameter = parameters[name]
+        if tuple(parameter.shape) != layer.shape:
+            raise UsageError(
+                f"The mask of {name} has shape {layer.shape}, but the weight has {tuple(parameter.shape)}; "
+                "use the architecture the masks were made for."
+            )
+        if parameter.device.type == "meta":
+            raise UsageError(f"{name} is on the meta device; load the model's weights first.")
+        yield parameter, _laid_out_like(parameter, layer.pruned())
+
+
+def _zero(tensor: Tensor, pruned: Tensor) -> None:
+    """Zeroes the pruned positions of a parameter or of its optimizer state, whatever values are there now."""
+    with torch.no_grad():
+        _local(tensor).masked_fill_(pruned, 0)
+
+
+def _laid_out_like(parameter: Tensor, pruned: Tensor) -> Tensor:
+    """On the parameter's device, and for a parameter that FSDP has spread over processes, this process's part."""
+    pruned = pruned.to(parameter.device)
+    if hasattr(parameter, "device_mesh"):
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        assert isinstance(parameter, DTensor)
+        return distribute_tensor(pruned, parameter.device_mesh, parameter.placements).to_local()
+    return pruned
+
+
+def _local(tensor: Tensor) -> Tensor:
+    to_local = getattr(tensor, "to_local", None)
+    return to_local() if to_local is not None else tensor

@@ -1,0 +1,249 @@
+"""The whole loop: train → rank → prune → fine-tune, stop by stop, resumable after each."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+from accelerate import Accelerator
+from torch import nn
+
+from secateur.agenda import (
+    Agenda,
+    Cut,
+    Epoch,
+    Schedule,
+    amount_at,
+    make_agenda,
+    make_training_agenda,
+    parse_epochs,
+    require_epochs,
+)
+from secateur.amount import Amount, parse_amount
+from secateur.errors import LossDiverged, SecateurWarning, UsageError
+from secateur.masks import Masks
+from secateur.pattern import NofM, parse_pattern
+from secateur.plan import Ranking, plan_weights
+from secateur.recipe import Recipe
+from secateur.report.progress import Display, SilentDisplay, make_display
+from secateur.result import Record, Result
+from secateur.run_folder import RunFolder
+from secateur.task import Loss, Metric, Task, accuracy, classification_loss
+from secateur.tune import Tuner, make_accelerator
+from secateur.weights import unwrap
+
+__all__ = ["prune", "train"]
+
+
+def prune(
+    model: nn.Module,
+    amount: Amount | None = None,
+    *,
+    train_data: Any,
+    eval_data: Any,
+    loss: Loss = classification_loss,
+    metric: Metric = accuracy,
+    train: float = 0,
+    finetune: float | str = "15%",
+    original_epochs: float | None = None,
+    schedule: Schedule = "one-shot",
+    cuts: int = 5,
+    recipe: Recipe | None = None,
+    run_dir: str | Path | None = None,
+    seed: int = 0,
+    accelerator: Accelerator | None = None,
+    progress: bool | Display = True,
+    tolerance: float = 0.02,
+    **ranking: Unpack[Ranking],
+) -> Result:
+    """Trains (if asked), ranks, prunes and fine-tunes a copy of `model`, and tells what each stop did to it.
+
+    Args:
+        model: stays as it is; the pruned copy is `result.model`.
+        amount: the share of weights to prune, such as 0.9 or "90%"; not needed with an N:M pattern.
+        train_data: a DataLoader of (inputs, labels) pairs, of dicts, or of whatever `loss` takes.
+        eval_data: a DataLoader that `metric` judges the model on.
+        loss: a function of the model and a batch; cross-entropy by default.
+        metric: a function of the model and `eval_data`, higher is better; accuracy by default. With several
+            processes each of them calls it on the whole data.
+        train: epochs to train before pruning, for a model that is not trained yet.
+        finetune: epochs to fine-tune, or a share such as "15%" of the original epochs.
+        original_epochs: how long the model was trained before, where `train` does not say.
+        schedule: "one-shot", "iterative" (several cuts, the fine-tuning shared out between them) or "gradual" (the
+            amount rises along a cubic ramp while the model is fine-tuned).
+        cuts: how many cuts the iterative schedule makes.
+        recipe: optimizer, learning rate and distillation.
+        run_dir: a folder that keeps the state after every stop. The same call with the same folder goes on from
+            there after an interruption, and returns the stored result once the run has ended.
+        seed: for the order of the data and everything random in training.
+        accelerator: a fresh `accelerate.Accelerator` set up for precision, processes, accumulation and trackers.
+        progress: False for silence.
+        tolerance: how far below the dense model the metric may end for the model to count as recovered.
+        **ranking: `scope`, `pattern`, `score`, `keep`, `include` and `per_layer`, as for `plan_weights`.
+    """
+    train_epochs = require_epochs("train", train)
+    finetune_epochs = parse_epochs(finetune, original_epochs or train_epochs)
+    _rehearse(model, amount, schedule, ranking)
+
+    def rank_and_prune(tuner: Tuner, progress: float) -> None:
+        options = _options_at(amount, ranking, schedule, progress)
+        with tuner.gradients() if ranking.get("score") == "taylor" else nullcontext():
+            masks = plan_weights(tuner.module, already=tuner.masks, **options)
+        tuner.enforce(tuner.agree(masks))
+
+    run = _Run(
+        model=model,
+        task=Task(train_data, eval_data, loss, metric),
+        recipe=recipe or Recipe(),
+        settings={"amount": amount, "schedule": schedule, "ranking": _named(ranking), "seed": seed},
+        run_dir=run_dir,
+        accelerator=make_accelerator(accelerator, seed),
+        progress=progress,
+        tolerance=tolerance,
+    )
+    return run.walk(lambda batches: make_agenda(schedule, cuts, train_epochs, finetune_epochs, batches), rank_and_prune)
+
+
+def train(
+    model: nn.Module,
+    epochs: float,
+    *,
+    train_data: Any,
+    eval_data: Any,
+    loss: Loss = classification_loss,
+    metric: Metric = accuracy,
+    recipe: Recipe | None = None,
+    run_dir: str | Path | None = None,
+    seed: int = 0,
+    accelerator: Accelerator | None = None,
+    progress: bool | Display = True,
+) -> Result:
+    """Trains a copy of `model` without pruning it: the first stop of `prune` on its own, with the same arguments.
+
+    For pruning one trained model in several ways, or for telling whether longer training alone would do as well.
+    """
+    train_epochs = require_epochs("epochs", epochs)
+    run = _Run(
+        model=model,
+        task=Task(train_data, eval_data, loss, metric),
+        recipe=recipe or Recipe(),
+        settings={"seed": seed},
+        run_dir=run_dir,
+        accelerator=make_accelerator(accelerator, seed),
+        progress=progress,
+        tolerance=0.0,
+    )
+    return run.walk(lambda batches: make_training_agenda(train_epochs, batches), _never_prune)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a walk over the stops needs; `prune` and `train` differ in the stops alone."""
+
+    model: nn.Module
+    task: Task
+    recipe: Recipe
+    settings: dict[str, Any]
+    run_dir: str | Path | None
+    accelerator: Accelerator
+    progress: bool | Display
+    tolerance: float
+
+    def walk(self, make_stops: Callable[[int], Agenda], rank_and_prune: Callable[[Tuner, float], None]) -> Result:
+        """train → rank → prune → fine-tune: passes every stop that an earlier, interrupted walk has not."""
+        tuner = Tuner(self.model, self.task, self.recipe, self.accelerator)
+        agenda = make_stops(tuner.epoch_batches)
+        folder = RunFolder(self.run_dir, self.accelerator) if self.run_dir else None
+        display = self._display()
+        records: list[Record] = []
+        try:
+            if folder:
+                folder.open({**self.settings, "stops": agenda.labels, "architecture": _fingerprint(self.model)})
+                if folder.finished:
+                    return folder.stored_result(copy.deepcopy(unwrap(self.model)))
+                records = folder.resume(tuner)
+            tuner.start_trackers()
+            display.start(agenda.batches, agenda.batches_before(len(records)), self.task.metric_name)
+            for stop in agenda.stops[len(records) :]:
+                started = time.monotonic()
+                display.begin(stop.label)
+                if stop.phase in ("cut", "fine-tune"):
+                    tuner.remember_dense(folder.path if folder else None)
+                match stop:
+                    case Cut():
+                        rank_and_prune(tuner, stop.progress)
+                    case Epoch():
+                        tuner.train_epoch(stop, on_step=display.step, cut=partial(rank_and_prune, tuner))
+                metric = tuner.evaluate()
+                seconds = time.monotonic() - started
+                records.append(Record(stop.label, stop.phase, metric, tuner.sparsity, tuner.size(), seconds))
+                display.end(records[-1])
+                tuner.log(len(records), records[-1])
+                if folder:
+                    folder.save(records, tuner)
+            masks = tuner.masks or Masks({})
+            result = Result(tuner.finished_model(), masks, tuple(records), self.tolerance, self.task.metric_name)
+            if folder:
+                folder.finish(result)
+            return result
+        except LossDiverged as error:
+            kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
+            raise LossDiverged(f"{error}; {kept}. Lower lr or finetune_lr in the Recipe and start again.") from None
+        finally:
+            display.close()
+            tuner.close()
+
+    def _display(self) -> Display:
+        if isinstance(self.progress, bool):
+            return make_display(self.progress and self.accelerator.is_main_process)
+        return self.progress if self.accelerator.is_main_process else SilentDisplay()
+
+
+def _never_prune(tuner: Tuner, progress: float) -> None:
+    raise AssertionError("an agenda of training alone has no cut")
+
+
+def _rehearse(model: nn.Module, amount: Amount | None, schedule: Schedule, ranking: Ranking) -> None:
+    """Plans once on the model as it is, so that a call that cannot work fails before it has cost hours."""
+    pattern = ranking.get("pattern")
+    if schedule != "one-shot" and pattern is not None and isinstance(parse_pattern(pattern), NofM):
+        raise UsageError(f'{pattern} is one cut and has no amounts between; use schedule="one-shot".')
+    if ranking.get("score") == "taylor":
+        if schedule == "gradual":
+            raise UsageError('The score "taylor" needs passes of its own; use schedule="one-shot" or "iterative".')
+        ranking = {**ranking, "score": "l1"}  # there are no gradients yet
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SecateurWarning)  # the weights are not final
+        plan_weights(model, amount, **ranking)
+
+
+def _options_at(amount: Amount | None, ranking: Ranking, schedule: Schedule, progress: float) -> dict[str, Any]:
+    """The arguments of `plan_weights` when `progress` of the way to the final amounts is gone."""
+    options: dict[str, Any] = dict(ranking)
+    if amount is not None:
+        options["amount"] = amount_at(schedule, parse_amount(amount), progress)
+    if per_layer := ranking.get("per_layer"):
+        options["per_layer"] = {
+            pattern: amount_at(schedule, parse_amount(own), progress) for pattern, own in per_layer.items()
+        }
+    return options
+
+
+def _named(ranking: Ranking) -> dict[str, Any]:
+    """The options as plain values; a score function is known by its name."""
+    score = ranking.get("score", "l1")
+    return {**ranking, "score": score if isinstance(score, str) else getattr(score, "__qualname__", "custom")}
+
+
+def _fingerprint(model: nn.Module) -> str:
+    """Of the architecture, not of the values: those come from the folder when a run goes on."""
+    shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in unwrap(model).state_dict().items()]
+    return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]

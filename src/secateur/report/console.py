@@ -1,0 +1,99 @@
+"""The demo's outcome as a table and a few sentences. Every number and every verdict comes from the run it reports."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from secateur.demo import LATENCY_BATCH, SHARE, Demo, Version
+from secateur.measure.latency import Latency
+from secateur.result import Result
+
+__all__ = ["print_demo", "rule_of_thumb", "speed_verdict"]
+
+LOSS_RULE = (5.0, 15.0)
+"""Points of accuracy that a cut is said to cost right away."""
+SHORT_RULE = 2.0
+"""Points that the model is said to stay short of after 10–20 % of the original epochs, at most."""
+
+
+def print_demo(demo: Demo, console: Console) -> None:
+    lines = [
+        f"Accuracy in % on {demo.test_images:,} test images; trained on {demo.train_images:,} for {demo.epochs:g} epochs, "
+        f"fine-tuned for {SHARE} of that, seed {demo.seed}. MACs are for one image; zeros are multiplied, too. Latency is "
+        f"eager PyTorch in float32, one thread, batch {LATENCY_BATCH}; the null control (dense against its own copy) "
+        f"measured {_interval(demo.control)} × dense.",
+        "",
+        f"Did the rule of thumb hold here? (5–15 points lost at the cut, 1–2 points short after {SHARE} of the epochs)",
+        *(f"- {version.name}: {rule_of_thumb(version.result)}" for version in demo.versions[1:]),
+        "",
+        "Is it faster here?",
+        *(f"- {version.name}: {speed_verdict(version.latency, demo.control)}" for version in demo.versions[1:]),
+    ]
+    console.print(_table(demo))
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
+
+
+def rule_of_thumb(result: Result) -> str:
+    """Both halves of the rule, each held or not, with this run's numbers."""
+    if result.right_after is None:
+        return "not tested: the schedule has no single cut."
+    lost = 100 * (result.before - result.right_after)
+    short = 100 * (result.before - result.after)
+    low, high = LOSS_RULE
+    first = "held" if low <= lost <= high else "did not hold, it lost " + ("more" if lost > high else "less")
+    second = "held" if short <= SHORT_RULE else "did not hold, the model did NOT recover"
+    ended = f"{short:.1f} points short" if short > 0 else f"{-short:.1f} points above the dense model"
+    return f"{lost:.1f} points lost at the cut ({first}); ended {ended} ({second})."
+
+
+def speed_verdict(latency: Latency, control: Latency) -> str:
+    ratio = _interval(latency)
+    if not (latency.settled and control.settled):
+        return f"too noisy for a verdict: {ratio} × dense after {latency.rounds} rounds."
+    if latency.overlaps(control):
+        return f"no: {ratio} × dense, not to be told from the null control. Dense kernels multiply the zeros, too."
+    return f"{'yes' if latency.ratio < 1 else 'no, slower'}: {ratio} × dense."
+
+
+def _table(demo: Demo) -> Table:
+    table = Table(title="secateur demo: one network, pruned in several ways", pad_edge=False)
+    table.add_column("version", no_wrap=True)
+    for column in (
+        "before",
+        "cut",
+        "recov-\nered",
+        "param-\neters",
+        "non-\nzeros",
+        "file\nMB",
+        "MMACs",
+        "ms",
+        "×dense",
+    ):
+        table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
+    for i, version in enumerate(demo.versions):
+        table.add_row(*_row(version, dense=i == 0))
+    return table
+
+
+def _row(version: Version, dense: bool) -> tuple[str, ...]:
+    result = version.result
+    size = result.size_after
+    right_after = "–" if result.right_after is None else f"{100 * result.right_after:.1f}"
+    return (
+        version.name,
+        f"{100 * result.before:.1f}",
+        right_after,
+        "–" if dense else f"{100 * result.after:.1f}",
+        f"{size.parameters:,}",
+        f"{size.nonzeros:,}",
+        f"{version.file_bytes / 1e6:.2f}",
+        f"{version.macs / 1e6:.1f}",
+        f"{1e3 * version.latency.seconds:.2f}",
+        "1" if dense else f"{version.latency.ratio:.2f}",
+    )
+
+
+def _interval(latency: Latency) -> str:
+    return f"{latency.ratio:.2f} [{latency.low:.2f}, {latency.high:.2f}]"

@@ -1,0 +1,145 @@
+"""The folder of a run: its settings, the state after the last finished stop, and at the end its result.
+
+A state is written beside the old one and renamed when it is whole, so a run killed at any moment finds the last
+finished stop when it is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from secateur.atomic import PARTIAL, replace_file, saving, write_text
+from secateur.errors import SecateurError, UsageError
+from secateur.masks import Masks
+from secateur.result import Record, Result
+from secateur.tune import DENSE_FILE, Tuner
+
+__all__ = ["RunFolder"]
+
+MASKS_FILE = "masks.safetensors"
+RESULT_FILE = "result.json"
+
+_VERSION = 1
+_STATE = re.compile(r"stop-(\d+)")
+
+
+class RunFolder:
+    """All processes call its methods together; the main one writes."""
+
+    def __init__(self, path: str | Path, accelerator: Accelerator) -> None:
+        self.path = Path(path)
+        self.main: bool = accelerator.is_main_process
+        self.barrier: Callable[[], None] = accelerator.wait_for_everyone
+
+    def open(self, settings: Mapping[str, Any]) -> None:
+        """Starts a run here, or finds the same run that was started here before."""
+        file = self.path / "run.json"
+        if file.exists():
+            self._require_same(_read_json(file), settings)
+        elif self.main:
+            if self.path.exists() and not self.path.is_dir():
+                raise UsageError(f"{self.path} is a file; give run_dir a folder.")
+            write_text(file, json.dumps({"version": _VERSION, "settings": settings}, indent=2))
+        self.barrier()
+
+    def save(self, records: Sequence[Record], tuner: Tuner) -> None:
+        """Keeps the state after a finished stop, then drops the one before."""
+        final = self.path / f"stop-{len(records):04d}"
+        partial = final.with_name(final.name + PARTIAL)
+        with saving(final):
+            try:
+                if self.main:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    partial.mkdir(parents=True)
+                self.barrier()
+                tuner.save(partial)
+                self.barrier()
+                if self.main:
+                    if tuner.masks is not None:
+                        tuner.masks.save(partial / MASKS_FILE)
+                    write_text(partial / "progress.json", json.dumps([asdict(record) for record in records]))
+                    older = self._states()
+                    partial.rename(final)
+                    for state in older:
+                        shutil.rmtree(state)
+            except BaseException:
+                if self.main:
+                    shutil.rmtree(partial, ignore_errors=True)
+                raise
+        self.barrier()
+
+    def resume(self, tuner: Tuner) -> list[Record]:
+        """Puts the tuner into the last saved state, if there is one, and returns the records up to there."""
+        states = self._states()
+        if not states:
+            return []
+        folder = states[-1]
+        try:
+            records = [Record.from_json(item) for item in _read_json(folder / "progress.json")]
+            tuner.load(folder)
+            if (folder / MASKS_FILE).exists():
+                tuner.enforce(Masks.load(folder / MASKS_FILE))
+        except Exception as error:
+            raise SecateurError(
+                f"The state in {folder} cannot be read ({error}); delete {self.path} to start the run again."
+            ) from error
+        return records
+
+    def finish(self, result: Result) -> None:
+        """Writes the outcome; result.json comes last, so that its presence means the rest is whole."""
+        if self.main:
+            with replace_file(self.path / "model.safetensors") as partial:
+                save_model(result.model, str(partial))
+            result.masks.save(self.path / MASKS_FILE)
+            write_text(self.path / RESULT_FILE, json.dumps(result.to_json(), indent=2))
+            for state in self._states():
+                shutil.rmtree(state)
+            (self.path / DENSE_FILE).unlink(missing_ok=True)
+        self.barrier()
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / RESULT_FILE).exists()
+
+    def stored_result(self, model: nn.Module) -> Result:
+        """The outcome of a run that ended here; fills `model` with its weights."""
+        try:
+            load_model(model, self.path / "model.safetensors")
+            return Result.from_json(_read_json(self.path / RESULT_FILE), model, Masks.load(self.path / MASKS_FILE))
+        except Exception as error:
+            raise SecateurError(
+                f"The result in {self.path} cannot be read ({error}); delete the folder to start the run again."
+            ) from error
+
+    def _states(self) -> list[Path]:
+        if not self.path.is_dir():
+            return []
+        return sorted(entry for entry in self.path.iterdir() if _STATE.fullmatch(entry.name))
+
+    def _require_same(self, stored: Any, settings: Mapping[str, Any]) -> None:
+        if not isinstance(stored, dict) or stored.get("version") != _VERSION:
+            raise SecateurError(f"{self.path} holds a run of another version of secateur; choose another run_dir.")
+        before = stored["settings"]
+        changed = [key for key in settings if before.get(key) != json.loads(json.dumps(settings[key]))]
+        if changed:
+            differences = ", ".join(f"{key} was {before.get(key)!r}, now {settings[key]!r}" for key in changed)
+            raise UsageError(
+                f"{self.path} holds another run ({differences}); choose another run_dir, or delete it to start again."
+            )
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SecateurError(f"{file} cannot be read ({error}); delete its folder to start the run again.") from error

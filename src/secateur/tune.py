@@ -1,0 +1,240 @@
+"""Training and fine-tuning on accelerate, with the precision, processes and trackers of its `Accelerator`."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.data_loader import prepare_data_loader
+from accelerate.utils import DataLoaderConfiguration, DistributedType, broadcast_object_list, set_seed
+from safetensors.torch import load_model, save_model
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from secateur.agenda import Epoch
+from secateur.atomic import replace_file
+from secateur.enforce import Hold, apply, hold
+from secateur.errors import LossDiverged, UsageError
+from secateur.masks import Masks
+from secateur.measure.size import Size, measure_size
+from secateur.modes import evaluating, training
+from secateur.recipe import Recipe, learning_rate_factor, make_optimizer
+from secateur.result import Record
+from secateur.task import Task, accuracy, count_correct, logits_of
+from secateur.weights import full_tensor, unwrap
+
+__all__ = ["Tuner", "make_accelerator"]
+
+TAYLOR_BATCHES = 16
+DENSE_FILE = "dense.safetensors"
+
+
+def make_accelerator(accelerator: Accelerator | None, seed: int) -> Accelerator:
+    """The user's accelerator or a default one, set so that a resumed run sees the data in the same order."""
+    if accelerator is None:
+        accelerator = Accelerator(dataloader_config=DataLoaderConfiguration())
+    if accelerator._models:
+        raise UsageError("The accelerator already holds prepared models; pass prune a fresh Accelerator.")
+    if accelerator.distributed_type == DistributedType.FSDP and not accelerator.is_fsdp2:
+        raise UsageError("Masks need FSDP version 2, which keeps parameters whole; set fsdp_version=2.")
+    # The order of epoch n must depend on n and the seed alone, not on how often the program was stopped before it.
+    accelerator.dataloader_config.use_seedable_sampler = True
+    accelerator.dataloader_config.data_seed = seed
+    set_seed(seed, device_specific=True)
+    return accelerator
+
+
+class Tuner:
+    """A copy of the model together with the optimizer and data that train it, in all processes of the run."""
+
+    def __init__(self, model: nn.Module, task: Task, recipe: Recipe, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.task = task
+        self.recipe = recipe
+        self.masks: Masks | None = None
+        self._teacher: nn.Module | None = None
+        self._original = model
+        self._hold: Hold | None = None
+        plain = copy.deepcopy(unwrap(model))
+        if any(parameter.requires_grad for parameter in plain.parameters()):
+            optimizer = make_optimizer(recipe, plain)
+            self.model, self.optimizer, self._train_data = accelerator.prepare(plain, optimizer, task.train_data)
+        else:
+            self.model, self._train_data = accelerator.prepare(plain, task.train_data)
+            self.optimizer = None
+        self._eval_data = self._evaluation_data()
+
+    @property
+    def module(self) -> nn.Module:
+        """The model without the wrappers of DDP and mixed precision."""
+        return unwrap(self.model)
+
+    @property
+    def epoch_batches(self) -> int:
+        """Batches of one epoch in each process."""
+        return len(self._train_data)
+
+    def train_epoch(self, epoch: Epoch, on_step: Callable[[float], None], cut: Callable[[float], None]) -> None:
+        """Runs one epoch; `cut` is called along the ramp of the gradual schedule, `on_step` after every batch."""
+        if self.optimizer is None:
+            raise UsageError("Every parameter is frozen, so nothing can be trained; use train=0 and finetune=0.")
+        if epoch.phase_start == 0:
+            self.optimizer.optimizer.state.clear()  # momentum of another phase points the wrong way
+        scale = self.recipe.finetune_lr if epoch.phase == "fine-tune" else 1.0
+        ramp = dict(epoch.ramp)
+        self._set_epoch(epoch.number)
+        with training(self.model):
+            for i, batch in enumerate(self._batches(epoch.batches)):
+                if i in ramp:
+                    cut(ramp[i])
+                factor = scale * learning_rate_factor(self.recipe, epoch.phase_start + i, epoch.phase_batches)
+                for group in self.optimizer.param_groups:
+                    group["lr"] = group["initial_lr"] * factor
+                with self.accelerator.accumulate(self.model):
+                    loss = self._loss(batch, distill=epoch.phase == "fine-tune")
+                    value = loss.item()
+                    if not math.isfinite(value):
+                        raise LossDiverged(f"The loss became {value} at batch {i + 1} of {epoch.label}")
+                    self.accelerator.backward(loss)
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+                on_step(value)
+
+    def evaluate(self) -> float:
+        with evaluating(self.model), torch.no_grad():
+            if self.task.metric is not accuracy:
+                return float(self.task.metric(self.model, self._eval_data))
+            right = [self.accelerator.gather_for_metrics(r) for r in count_correct(self.model, self._eval_data)]
+        return float(torch.cat(right).float().mean())
+
+    @property
+    def sparsity(self) -> float:
+        return self.masks.sparsity if self.masks else 0.0
+
+    def size(self) -> Size:
+        return measure_size(self.module)
+
+    def enforce(self, masks: Masks) -> None:
+        """Puts masks in force from here on, in place of any earlier ones."""
+        if self._hold is not None:
+            self._hold.release()
+        self.masks = masks
+        apply(self.module, masks)
+        self._hold = hold(self.module, masks, self.optimizer) if self.optimizer is not None else None
+
+    def agree(self, masks: Masks) -> Masks:
+        """The main process's masks, in every process."""
+        agreed: list[Masks] = broadcast_object_list([masks])
+        return agreed[0]
+
+    @contextmanager
+    def gradients(self) -> Iterator[None]:
+        """Gradients of the loss over some training batches, for scores that need them."""
+        self._set_epoch(0)
+        with evaluating(self.model):
+            for batch in self._batches(min(TAYLOR_BATCHES, self.epoch_batches)):
+                self.accelerator.backward(self._loss(batch, distill=False))
+        yield
+        self.model.zero_grad()
+
+    def remember_dense(self, folder: Path | None) -> None:
+        """Before the first cut: keeps the dense model to distil from, in `folder` for a resumed run, too."""
+        if not self.recipe.distill or self._teacher is not None:
+            return
+        self._teacher = copy.deepcopy(self.finished_model())
+        if folder is not None:
+            file = folder / DENSE_FILE
+            if file.exists():
+                load_model(self._teacher, file)
+            elif self.accelerator.is_main_process:
+                with replace_file(file) as partial:
+                    save_model(self._teacher, str(partial))
+            self.accelerator.wait_for_everyone()
+        self._teacher.to(self.accelerator.device).eval().requires_grad_(False)
+
+    def start_trackers(self) -> None:
+        if self.accelerator.log_with and not self.accelerator.trackers:
+            self.accelerator.init_trackers("secateur")
+
+    def log(self, step: int, record: Record) -> None:
+        """To the trackers that the accelerator was set up with."""
+        self.accelerator.log({"metric": record.metric, "sparsity": record.sparsity, "seconds": record.seconds}, step)
+
+    def finished_model(self) -> nn.Module:
+        """The trained model as the user's own class, without wrappers, whole in every process."""
+        module: nn.Module = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        if self.accelerator.distributed_type != DistributedType.FSDP:
+            return module
+        whole = copy.deepcopy(unwrap(self._original))
+        state = {name: full_tensor(tensor).cpu() for name, tensor in module.state_dict().items()}
+        whole.load_state_dict(state)
+        return whole
+
+    def save(self, folder: Path) -> None:
+        self.accelerator.save_state(str(folder))
+
+    def load(self, folder: Path) -> None:
+        self.accelerator.load_state(str(folder))
+
+    def close(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
+        self.accelerator.free_memory()
+
+    def _loss(self, batch: Any, distill: bool) -> Tensor:
+        with self.accelerator.autocast():
+            if self._teacher is None or not distill:
+                return self.task.loss(self.model, batch)
+            seen: list[tuple[Any, Any, Any]] = []
+            hook = self.model.register_forward_hook(
+                lambda module, args, kwargs, outputs: seen.append((args, kwargs, outputs)), with_kwargs=True
+            )
+            try:
+                loss = self.task.loss(self.model, batch)
+            finally:
+                hook.remove()
+            weight, temperature = self.recipe.distill, self.recipe.temperature
+            return (1 - weight) * loss + weight * _imitation_loss(self._teacher, seen, temperature)
+
+    def _batches(self, count: int) -> Iterator[Any]:
+        yield from islice(self._train_data, count)
+        if count < self.epoch_batches:
+            # accelerate closes its books at the last batch only; left open, it would skip later gradient updates.
+            self._train_data.end()
+
+    def _set_epoch(self, number: int) -> None:
+        set_epoch = getattr(self._train_data, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(number)
+
+    def _evaluation_data(self) -> Any:
+        if self.task.metric is accuracy or not isinstance(self.task.eval_data, torch.utils.data.DataLoader):
+            return self.accelerator.prepare(self.task.eval_data)
+        # A metric of the user's knows nothing of processes: each of them evaluates the whole data.
+        return prepare_data_loader(
+            self.task.eval_data, self.accelerator.device, num_processes=1, process_index=0, put_on_device=True
+        )
+
+
+def _imitation_loss(teacher: nn.Module, seen: list[tuple[Any, Any, Any]], temperature: float) -> Tensor:
+    """KL divergence from the teacher's softened outputs, for every call the loss made of the model."""
+    total: Tensor | None = None
+    for args, kwargs, outputs in seen:
+        with torch.no_grad():
+            target = F.log_softmax(logits_of(teacher(*args, **kwargs)).float() / temperature, -1)
+        student = F.log_softmax(logits_of(outputs).float() / temperature, -1)
+        rows = student.numel() // student.shape[-1]
+        divergence = F.kl_div(student, target, reduction="sum", log_target=True) / rows * temperature**2
+        total = divergence if total is None else total + divergence
+    if total is None:
+        raise UsageError(
+            "The loss function does not call the model it is given, so distillation has nothing to compare."
+        )
+    return total

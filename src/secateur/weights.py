@@ -1,0 +1,179 @@
+"""Which parameters of a model may be pruned, under which names, and where their input dimension lies.
+
+Pruned by default are the matrices that multiply activations: the `weight` of linear and convolution layers and of
+any other module that has a `weight` of two or more dimensions, and the projections of attention and recurrent layers.
+Biases, norms, embeddings and parameters of unknown purpose are left alone unless `include` names them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.parallel import DistributedDataParallel
+
+from secateur.errors import UsageError
+
+__all__ = [
+    "LeftAlone",
+    "Weight",
+    "check_finite",
+    "find_weights",
+    "first_match",
+    "full_tensor",
+    "require_known",
+    "unwrap",
+]
+
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+_NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.RMSNorm)
+_PROJECTIONS_IN_ONE_MODULE = (nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One tensor that may be pruned. Tied weights are one `Weight` with several names."""
+
+    name: str
+    aliases: tuple[str, ...]
+    tensor: Tensor
+    input_dim: int | None
+    """The dimension that is summed over when the layer multiplies, or None where that is unknown."""
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """A parameter that is not pruned, and why."""
+
+    name: str
+    reason: str
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The user's own module inside `torch.compile` and DistributedDataParallel wrappers."""
+    while True:
+        if isinstance(model, DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The whole tensor behind a parameter that FSDP has spread over processes; any other tensor as it is."""
+    gather = getattr(tensor, "full_tensor", None)
+    return gather() if gather is not None else tensor
+
+
+def find_weights(
+    model: nn.Module, keep: Sequence[str] = (), include: Sequence[str] = ()
+) -> tuple[list[Weight], list[LeftAlone]]:
+    """Splits the parameters of `model` into those to prune and those left alone, in the model's own order."""
+    names = _names_of_each_tensor(model)
+    every_name = [name for aliases in names.values() for name in aliases]
+    for option, patterns in (("keep", keep), ("include", include)):
+        require_known(option, patterns, every_name)
+    modules = dict(model.named_modules())
+    found: list[Weight] = []
+    left_alone: list[LeftAlone] = []
+    for aliases in names.values():
+        parameter = model.get_parameter(aliases[0])
+        owners = [(modules[name.rpartition(".")[0]], name.rpartition(".")[2]) for name in aliases]
+        if _any_matches(keep, aliases):
+            left_alone.append(LeftAlone(aliases[0], "named in keep"))
+        elif (reason := _reason_to_leave(parameter, owners)) and not _any_matches(include, aliases):
+            left_alone.append(LeftAlone(aliases[0], reason))
+        elif not parameter.is_floating_point():
+            left_alone.append(LeftAlone(aliases[0], f"{parameter.dtype} weights have no magnitude to rank"))
+        else:
+            input_dim = _input_dim(owners[0][0]) if parameter.ndim >= 2 else None
+            found.append(Weight(aliases[0], tuple(aliases[1:]), parameter, input_dim))
+    return found, left_alone
+
+
+def first_match(options: Mapping[str, Value], weight: Weight) -> Value | None:
+    """The value of the first pattern that names `weight`."""
+    for pattern, value in options.items():
+        if _any_matches([pattern], [weight.name, *weight.aliases]):
+            return value
+    return None
+
+
+def require_known(option: str, patterns: Iterable[str], names: Sequence[str]) -> None:
+    """Refuses a pattern that names nothing, because a typo there would prune what the user wanted to protect."""
+    if isinstance(patterns, str):
+        raise UsageError(f"{option} is the string {patterns!r}; give a list of names, such as {option}=[{patterns!r}].")
+    for pattern in patterns:
+        if not any(_matches(pattern, name) for name in names):
+            prefixes = {prefix for name in names for prefix in _prefixes(name)}
+            close = difflib.get_close_matches(pattern, sorted(prefixes), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"parameters are called, for example, {names[:3]}."
+            raise UsageError(f"{option} names {pattern!r}, but nothing prunable in the model is called that; {hint}")
+
+
+def _names_of_each_tensor(model: nn.Module) -> dict[object, list[str]]:
+    """Names by identity of the memory, so that weights tied through shared storage count once, too."""
+    names: dict[object, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(_identity(parameter), []).append(name)
+    return names
+
+
+def _identity(parameter: Tensor) -> object:
+    if parameter.device.type == "meta" or type(parameter.data) is not Tensor or parameter.numel() == 0:
+        return id(parameter)
+    return parameter.data_ptr(), parameter.device, tuple(parameter.shape), parameter.stride(), parameter.dtype
+
+
+def _reason_to_leave(parameter: Tensor, owners: Sequence[tuple[nn.Module, str]]) -> str | None:
+    for module, leaf in owners:
+        if isinstance(module, _EMBEDDINGS):
+            return "an embedding" if len(owners) == 1 else "tied to an embedding"
+        if isinstance(module, _NORMS):
+            return "a norm"
+        if "bias" in leaf:
+            return "a bias"
+        if sum(size > 1 for size in parameter.shape) < 2:
+            return "not a matrix"
+        if leaf != "weight" and not (isinstance(module, _PROJECTIONS_IN_ONE_MODULE) and "weight" in leaf):
+            return "its purpose is unknown; name it in include to prune it"
+    return None
+
+
+def _input_dim(module: nn.Module) -> int | None:
+    if isinstance(module, _ConvTransposeNd):
+        return 0
+    return 1 if isinstance(module, (nn.Linear, _ConvNd, *_PROJECTIONS_IN_ONE_MODULE)) else None
+
+
+def _any_matches(patterns: Iterable[str], names: Iterable[str]) -> bool:
+    return any(_matches(pattern, name) for name in names for pattern in patterns)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Whether `pattern` names the parameter itself or a module that holds it."""
+    return any(fnmatchcase(prefix, pattern) for prefix in _prefixes(name))
+
+
+def _prefixes(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+def check_finite(weight: Weight) -> None:
+    """NaN and Inf have no place in a ranking; a weight on the meta device has no values at all."""
+    if weight.tensor.device.type == "meta":
+        raise UsageError(f"{weight.name} is on the meta device; load the model's weights before pruning it.")
+    low, high = torch.aminmax(full_tensor(weight.tensor.detach()))
+    if not bool(torch.isfinite(low) & torch.isfinite(high)):
+        raise UsageError(f"{weight.name} contains NaN or Inf; repair or reload the weights before pruning.")
