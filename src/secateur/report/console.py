@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -19,10 +20,10 @@ SHORT_RULE = 2.0
 
 def print_demo(demo: Demo, console: Console) -> None:
     lines = [
-        f"Accuracy in % on {demo.test_images:,} test images; trained on {demo.train_images:,} for {demo.epochs:g} epochs, "
-        f"fine-tuned for {SHARE} of that, seed {demo.seed}. MACs are for one image; zeros are multiplied, too. Latency is "
-        f"eager PyTorch in float32, one thread, batch {LATENCY_BATCH}; the null control (dense against its own copy) "
-        f"measured {_interval(demo.control)} × dense.",
+        f"Accuracy in % on {demo.test_images:,} test images; trained on {demo.train_images:,} for {demo.epochs:g} "
+        f"epochs, fine-tuned for {SHARE} of that, seed {demo.seed}. MACs are for one image; zeros are multiplied, too. "
+        f"Latency is eager PyTorch in float32, one thread, batch {LATENCY_BATCH}; the null control (dense against its "
+        f"own copy) measured {_interval(demo.control)} × dense.",
         "",
         f"Did the rule of thumb hold here? (5–15 points lost at the cut, 1–2 points short after {SHARE} of the epochs)",
         *(f"- {version.name}: {rule_of_thumb(version.result)}" for version in demo.versions[1:]),
@@ -58,20 +59,20 @@ def speed_verdict(latency: Latency, control: Latency) -> str:
 
 
 def _table(demo: Demo) -> Table:
-    table = Table(title="secateur demo: one network, pruned in several ways", pad_edge=False)
-    table.add_column("version", no_wrap=True)
-    for column in (
-        "before",
-        "cut",
-        "recov-\nered",
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("\nversion", no_wrap=True)
+    for header in (
+        "accuracy\nbefore",
+        "right\nafter cut",
+        "re-\ncovered",
         "param-\neters",
         "non-\nzeros",
         "file\nMB",
-        "MMACs",
-        "ms",
-        "×dense",
+        "mega-\nMACs",
+        "latency\nms",
+        "ratio to\ndense",
     ):
-        table.add_column(column, justify="right", no_wrap=True, vertical="bottom")
+        table.add_column(header, justify="right", no_wrap=True)
     for i, version in enumerate(demo.versions):
         table.add_row(*_row(version, dense=i == 0))
     return table
