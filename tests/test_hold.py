@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 import secateur
-from tests.conftest import ConvNet, blobs
+from tests.models import ConvNet, blobs
 
 STEPS = 200
 
@@ -103,15 +103,15 @@ def test_under_bfloat16_autocast_and_gradient_accumulation(convnet: ConvNet) -> 
 
 def test_under_a_gradient_scaler_that_skips_steps(convnet: ConvNet) -> None:
     optimizer = OPTIMIZERS["SGD with momentum and decay"](convnet)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60)  # overflows at first, so some steps are skipped
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)  # overflows at first, so some steps are skipped
     masks = secateur.plan_weights(convnet, 0.8)
     with secateur.hold(convnet, masks, optimizer):
         for images, labels in batches():
-            scaler.scale(F.cross_entropy(convnet(images), labels)).backward()
+            scaler.scale(1000 * F.cross_entropy(convnet(images), labels)).backward()
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-    assert scaler.get_scale() < 2.0**60
+    assert scaler.get_scale() < 2.0**120
     assert revived(convnet, masks) == 0
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import nn
 
 import secateur
 from secateur.masks import LayerMask
-from tests.conftest import ConvNet
+from tests.models import ConvNet
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 2**32))
@@ -146,7 +147,5 @@ def test_a_flipped_bit_never_crashes(saved: Path, data: st.DataObject) -> None:
     whole[position] ^= 1 << data.draw(st.integers(0, 7))
     damaged = saved.with_name("damaged")
     damaged.write_bytes(bytes(whole))
-    try:
+    with suppress(secateur.SecateurError):
         secateur.Masks.load(damaged)
-    except secateur.SecateurError as error:
-        assert "\n" not in str(error)

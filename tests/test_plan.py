@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import secateur
-from tests.conftest import ConvNet
+from tests.models import ConvNet
 
 PRUNABLE = ("conv.weight", "hidden.weight", "output.weight")
 

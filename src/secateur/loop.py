@@ -190,7 +190,7 @@ class _Run:
                 if folder:
                     folder.save(records, tuner)
             masks = tuner.masks or Masks({})
-            result = Result(tuner.finished_model(), masks, tuple(records), self.tolerance, self.task.metric_name)
+            result = Result(tuner.plain_model(), masks, tuple(records), self.tolerance, self.task.metric_name)
             if folder:
                 folder.finish(result)
             return result

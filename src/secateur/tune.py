@@ -112,7 +112,7 @@ class Tuner:
             if self.task.metric is not accuracy:
                 return float(self.task.metric(self.model, self._eval_data))
             right = [self.accelerator.gather_for_metrics(r) for r in count_correct(self.model, self._eval_data)]
-        return float(torch.cat(right).float().mean())
+        return float(torch.cat(right).double().mean())
 
     @property
     def sparsity(self) -> float:
@@ -148,7 +148,7 @@ class Tuner:
         """Before the first cut: keeps the dense model to distil from, in `folder` for a resumed run, too."""
         if not self.recipe.distill or self._teacher is not None:
             return
-        self._teacher = copy.deepcopy(self.finished_model())
+        self._teacher = self.plain_model()
         if folder is not None:
             file = folder / DENSE_FILE
             if file.exists():
@@ -167,15 +167,15 @@ class Tuner:
         """To the trackers that the accelerator was set up with."""
         self.accelerator.log({"metric": record.metric, "sparsity": record.sparsity, "seconds": record.seconds}, step)
 
-    def finished_model(self) -> nn.Module:
-        """The trained model as the user's own class, without wrappers, whole in every process."""
-        module: nn.Module = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
-        if self.accelerator.distributed_type != DistributedType.FSDP:
-            return module
-        whole = copy.deepcopy(unwrap(self._original))
-        state = {name: full_tensor(tensor).cpu() for name, tensor in module.state_dict().items()}
-        whole.load_state_dict(state)
-        return whole
+    def plain_model(self) -> nn.Module:
+        """The model as it is now, as the user's own class, without wrappers, whole in every process."""
+        plain = copy.deepcopy(unwrap(self._original))
+        trained = self.module
+        now = dict([*trained.named_parameters(), *trained.named_buffers()])
+        with torch.no_grad():
+            for name, tensor in [*plain.named_parameters(), *plain.named_buffers()]:
+                tensor.copy_(full_tensor(now[name]))
+        return plain
 
     def save(self, folder: Path) -> None:
         self.accelerator.save_state(str(folder))

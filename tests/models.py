@@ -1,0 +1,30 @@
+"""The small model and data that the tests share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+
+class ConvNet(nn.Module):
+    """A convolution, a norm, two linear layers: every kind of parameter that pruning must tell apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.hidden = nn.Linear(8 * 4 * 4, 32)
+        self.output = nn.Linear(32, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.conv(x)))
+        return self.output(torch.relu(self.hidden(x.flatten(1))))
+
+
+def blobs(examples: int = 256, seed: int = 0) -> TensorDataset:
+    """Four classes of noisy 4×4 images with four channels: learnt in a few epochs."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(4, 4, 4, 4, generator=torch.Generator().manual_seed(99))
+    labels = torch.arange(examples) % 4
+    return TensorDataset(centres[labels] + 0.7 * torch.randn(examples, 4, 4, 4, generator=generator), labels)

@@ -1,0 +1,46 @@
+"""Real two-process runs, launched with torchrun over gloo."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import secateur
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def torchrun(processes: int, script: str, *args: str) -> str:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    done = subprocess.run(
+        [*command, str(SCRIPTS / script), *args], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
+def test_zeros_stay_zero_in_two_processes(mode: str) -> None:
+    assert torchrun(2, "distributed_hold.py", mode).count("zeros stayed zero") == 2
+
+
+def test_two_processes_equal_one_with_the_same_global_batch(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    torchrun(1, "distributed_loop.py", str(one), "64")
+    torchrun(2, "distributed_loop.py", str(two), "32")
+    assert (two / "processes-1.txt").read_text() == "2"
+
+    masks = secateur.Masks.load(one / "masks-0.safetensors")
+    weights = torch.load(one / "model-0.pt", weights_only=True)
+    metrics = (one / "metrics-0.txt").read_text()
+    for rank in (0, 1):
+        assert secateur.Masks.load(two / f"masks-{rank}.safetensors") == masks
+        assert (two / f"metrics-{rank}.txt").read_text() == metrics
+        for name, value in torch.load(two / f"model-{rank}.pt", weights_only=True).items():
+            torch.testing.assert_close(value, weights[name], rtol=1e-3, atol=1e-5)
+            if name in masks.layers:
+                assert (value[masks.layers[name].pruned()] == 0).all()

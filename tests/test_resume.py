@@ -1,0 +1,172 @@
+"""A run goes on after kill -9, Ctrl-C, a full disk and a NaN loss, and ends where it would have ended anyway."""
+
+import copy
+import json
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import secateur
+from tests import killable
+from tests.models import ConvNet
+
+KILLS = 24
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> secateur.Result:
+    return killable.run(tmp_path_factory.mktemp("uninterrupted"))
+
+
+def assert_same(result: secateur.Result, expected: secateur.Result) -> None:
+    assert result.masks == expected.masks
+    assert [record.metric for record in result.records] == [record.metric for record in expected.records]
+    for name, value in expected.model.state_dict().items():
+        assert torch.equal(result.model.state_dict()[name], value), name
+
+
+def test_killed_at_random_it_ends_with_the_same_masks_and_weights(
+    uninterrupted: secateur.Result, tmp_path: Path
+) -> None:
+    epoch_seconds = max(record.seconds for record in uninterrupted.records)
+    chance = random.Random(0)
+    kills = runs = 0
+    while kills < KILLS:
+        folder = tmp_path / f"run-{runs}"
+        for _attempt in range(200):
+            process = killable.start(folder)
+            process.join(timeout=chance.uniform(0, 4 * epoch_seconds))
+            if process.is_alive():
+                process.kill()
+                process.join()
+                kills += 1
+            if (folder / "result.json").exists():
+                break
+        assert_same(killable.run(folder), uninterrupted)
+        assert not list(folder.glob("stop-*")), "a finished run leaves its result only"
+        runs += 1
+
+
+def test_at_most_one_stop_is_lost(uninterrupted: secateur.Result, tmp_path: Path) -> None:
+    process = killable.start(tmp_path)
+    while not (tmp_path / "stop-0003").exists():
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+    (state,) = tmp_path.glob("stop-????")
+    records = json.loads((state / "progress.json").read_text())
+    assert [record["metric"] for record in records] == [r.metric for r in uninterrupted.records[: len(records)]]
+    assert len(records) >= 3
+    assert_same(killable.run(tmp_path), uninterrupted)
+
+
+def test_ctrl_c_keeps_the_last_stop(uninterrupted: secateur.Result, tmp_path: Path) -> None:
+    import os
+
+    process = killable.start(tmp_path)
+    while not (tmp_path / "stop-0002").exists():
+        time.sleep(0.001)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    assert not list(tmp_path.glob("*.partial"))
+    assert_same(killable.run(tmp_path), uninterrupted)
+
+
+@pytest.mark.parametrize("measurements", [0, 3, 9])
+def test_a_full_disk_loses_nothing(uninterrupted: secateur.Result, tmp_path: Path, measurements: int) -> None:
+    message = killable.run_with_full_disk(tmp_path, measurements)
+    assert "could not be written" in message
+    assert "MB are free" in message
+    assert "\n" not in message
+    states = [state.name for state in tmp_path.glob("stop-*")]
+    assert states == ([f"stop-{measurements:04d}"] if measurements else []), "the state before is intact"
+    assert_same(killable.run(tmp_path), uninterrupted)
+
+
+def test_a_finished_run_returns_its_result_at_once(uninterrupted: secateur.Result, tmp_path: Path) -> None:
+    killable.run(tmp_path)
+    started = time.monotonic()
+    again = killable.run(tmp_path)
+    assert time.monotonic() - started < sum(uninterrupted.seconds.values())
+    assert_same(again, uninterrupted)
+    assert str(again).splitlines()[-1] == str(uninterrupted).splitlines()[-1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "masks.safetensors",
+        "model.safetensors",
+        "result.json",
+        "run.json",
+    ]
+
+
+def prune(folder: Path, loaders: dict[str, DataLoader], **options: Any) -> secateur.Result:
+    settings = {"train": 2, "finetune": 1, "progress": False, "recipe": secateur.Recipe(lr=3e-3), **loaders, **options}
+    torch.manual_seed(0)
+    return secateur.prune(ConvNet(), settings.pop("amount", 0.5), run_dir=folder, **settings)
+
+
+def test_a_loss_that_turns_nan_stops_and_keeps_the_last_state(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    calls = 0
+
+    def failing_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return torch.nn.functional.cross_entropy(model(batch[0]), batch[1]) * (float("nan") if calls == 12 else 1)
+
+    with pytest.raises(secateur.SecateurError) as caught:
+        prune(tmp_path, loaders, loss=failing_loss)
+    assert "The loss became nan at batch 4 of train epoch 2/2" in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert "Lower lr" in str(caught.value)
+    assert [state.name for state in tmp_path.glob("stop-*")] == ["stop-0001"]
+    lower = prune(tmp_path, loaders, recipe=secateur.Recipe(lr=1e-3))
+    assert [record.phase for record in lower.records] == ["train", "train", "cut", "fine-tune"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"amount": 0.6}, "amount was 0.5, now 0.6"), ({"seed": 1}, "seed was 0, now 1"), ({"finetune": 2}, "stops was")],
+)
+def test_another_run_in_the_same_folder_is_refused(
+    tmp_path: Path, loaders: dict[str, DataLoader], change: dict[str, Any], message: str
+) -> None:
+    prune(tmp_path, loaders)
+    before = (tmp_path / "result.json").read_bytes()
+    with pytest.raises(secateur.UsageError, match=message):
+        prune(tmp_path, loaders, **change)
+    assert (tmp_path / "result.json").read_bytes() == before
+
+
+def test_damaged_states_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    process = killable.start(tmp_path)
+    while not (tmp_path / "stop-0010").exists():
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+    whole = tmp_path.with_name("whole")
+    shutil.copytree(tmp_path, whole)
+    (state,) = whole.glob("stop-????")
+    for name in ["progress.json", "masks.safetensors", "model.safetensors", "optimizer.bin"]:
+        file = tmp_path / state.name / name
+        original = copy.copy(file.read_bytes())
+        file.write_bytes(original[: len(original) // 2])
+        with pytest.raises(secateur.SecateurError, match=r"cannot be read .*delete .* to start the run again"):
+            killable.run(tmp_path)
+        file.write_bytes(original)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(secateur.SecateurError, match=r"run\.json cannot be read"):
+        killable.run(tmp_path)
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(secateur.UsageError, match="is a file"):
+        prune(tmp_path / "taken", loaders)
+    assert (tmp_path / "taken").read_text() == "mine"
