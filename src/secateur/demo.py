@@ -15,8 +15,9 @@ from secateur.atomic import write_text
 from secateur.data.fashion_mnist import load_fashion_mnist
 from secateur.examples.small_resnet import SmallResNet
 from secateur.loop import prune, train
-from secateur.measure.latency import NULL_CONTROL, Latency, compare_latency
+from secateur.measure.latency import NULL_CONTROL, compare_latency
 from secateur.measure.size import count_macs
+from secateur.measure.timing import Timing
 from secateur.recipe import Recipe
 from secateur.report.progress import make_display
 from secateur.result import Result
@@ -38,7 +39,7 @@ class Version:
     result: Result
     file_bytes: int
     macs: int
-    latency: Latency
+    latency: Timing
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Demo:
     """The dense model first, then its pruned versions, and the null control of the timing."""
 
     versions: tuple[Version, ...]
-    control: Latency
+    control: Timing
     epochs: float
     seed: int
     train_images: int
@@ -124,7 +125,7 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int, progress: bool = T
     return demo
 
 
-def _latency_json(latency: Latency) -> dict[str, float]:
+def _latency_json(latency: Timing) -> dict[str, float]:
     return {
         "seconds": latency.seconds,
         "ratio_to_dense": latency.ratio,

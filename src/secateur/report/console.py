@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from secateur.demo import LATENCY_BATCH, SHARE, Demo, Version
-from secateur.measure.latency import Latency
+from secateur.measure.timing import Timing
 from secateur.result import Result
 
 __all__ = ["print_demo", "rule_of_thumb", "speed_verdict"]
@@ -23,7 +23,7 @@ def print_demo(demo: Demo, console: Console) -> None:
         f"Accuracy in % on {demo.test_images:,} test images; trained on {demo.train_images:,} for {demo.epochs:g} "
         f"epochs, fine-tuned for {SHARE} of that, seed {demo.seed}. MACs are for one image; zeros are multiplied, too. "
         f"Latency is eager PyTorch in float32, one thread, batch {LATENCY_BATCH}; the null control (dense against its "
-        f"own copy) measured {_interval(demo.control)} × dense.",
+        f"own copy) measured {demo.control} × dense.",
         "",
         f"Did the rule of thumb hold here? (5–15 points lost at the cut, 1–2 points short after {SHARE} of the epochs)",
         *(f"- {version.name}: {rule_of_thumb(version.result)}" for version in demo.versions[1:]),
@@ -49,13 +49,12 @@ def rule_of_thumb(result: Result) -> str:
     return f"{lost:.1f} points lost at the cut ({first}); ended {ended} ({second})."
 
 
-def speed_verdict(latency: Latency, control: Latency) -> str:
-    ratio = _interval(latency)
+def speed_verdict(latency: Timing, control: Timing) -> str:
     if not (latency.settled and control.settled):
-        return f"too noisy for a verdict: {ratio} × dense after {latency.rounds} rounds."
+        return f"too noisy for a verdict: {latency} × dense after {latency.rounds} rounds."
     if latency.overlaps(control):
-        return f"no: {ratio} × dense, not to be told from the null control. Dense kernels multiply the zeros, too."
-    return f"{'yes' if latency.ratio < 1 else 'no, slower'}: {ratio} × dense."
+        return f"no: {latency} × dense, not to be told from the null control. Dense kernels multiply the zeros, too."
+    return f"{'yes' if latency.ratio < 1 else 'no, slower'}: {latency} × dense."
 
 
 def _table(demo: Demo) -> Table:
@@ -94,7 +93,3 @@ def _row(version: Version, dense: bool) -> tuple[str, ...]:
         f"{1e3 * version.latency.seconds:.2f}",
         "1" if dense else f"{version.latency.ratio:.2f}",
     )
-
-
-def _interval(latency: Latency) -> str:
-    return f"{latency.ratio:.2f} [{latency.low:.2f}, {latency.high:.2f}]"
