@@ -1,9 +1,8 @@
 """A run goes on after kill -9, Ctrl-C, a full disk and a NaN loss, and ends where it would have ended anyway."""
 
-import copy
 import json
+import os
 import random
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -60,7 +59,7 @@ def test_at_most_one_stop_is_lost(uninterrupted: secateur.Result, tmp_path: Path
         time.sleep(0.001)
     process.kill()
     process.join()
-    (state,) = tmp_path.glob("stop-????")
+    state = max(tmp_path.glob("stop-????"))  # between the new state and the end of the old one, there are two
     records = json.loads((state / "progress.json").read_text())
     assert [record["metric"] for record in records] == [r.metric for r in uninterrupted.records[: len(records)]]
     assert len(records) >= 3
@@ -68,8 +67,6 @@ def test_at_most_one_stop_is_lost(uninterrupted: secateur.Result, tmp_path: Path
 
 
 def test_ctrl_c_keeps_the_last_stop(uninterrupted: secateur.Result, tmp_path: Path) -> None:
-    import os
-
     process = killable.start(tmp_path)
     while not (tmp_path / "stop-0002").exists():
         time.sleep(0.001)
@@ -150,12 +147,10 @@ def test_damaged_states_are_refused_in_one_sentence(tmp_path: Path) -> None:
         time.sleep(0.001)
     process.kill()
     process.join()
-    whole = tmp_path.with_name("whole")
-    shutil.copytree(tmp_path, whole)
-    (state,) = whole.glob("stop-????")
+    state = max(tmp_path.glob("stop-????"))
     for name in ["progress.json", "masks.safetensors", "model.safetensors", "optimizer.bin"]:
-        file = tmp_path / state.name / name
-        original = copy.copy(file.read_bytes())
+        file = state / name
+        original = file.read_bytes()
         file.write_bytes(original[: len(original) // 2])
         with pytest.raises(secateur.SecateurError, match=r"cannot be read .*delete .* to start the run again"):
             killable.run(tmp_path)
@@ -167,6 +162,6 @@ def test_damaged_states_are_refused_in_one_sentence(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(secateur.UsageError, match="is a file"):
+    with pytest.raises(secateur.UsageError, match="a file is in the way"):
         prune(tmp_path / "taken", loaders)
     assert (tmp_path / "taken").read_text() == "mine"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from secateur.masks import Masks as Masks
     from secateur.plan import plan_weights as plan_weights
     from secateur.recipe import Recipe as Recipe
+    from secateur.report.curve import save_curve as save_curve
     from secateur.result import Result as Result
     from secateur.semi_structured import check_pattern as check_pattern
     from secateur.semi_structured import to_semi_structured as to_semi_structured
@@ -44,6 +45,7 @@ _HOME = {
     "hold": "enforce",
     "plan_weights": "plan",
     "prune": "loop",
+    "save_curve": "report.curve",
     "to_semi_structured": "semi_structured",
     "train": "loop",
 }

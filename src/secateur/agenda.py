@@ -74,6 +74,7 @@ Stop = Check | Cut | Epoch
 @dataclass(frozen=True)
 class Agenda:
     stops: tuple[Stop, ...]
+    epoch_batches: int
 
     @property
     def batches(self) -> int:
@@ -111,13 +112,14 @@ def make_agenda(
         number = sum(isinstance(stop, Epoch) for stop in stops)
         ramp = _ramp(recovery) if schedule == "gradual" else {}
         stops += _epochs(label, "fine-tune", recovery, epoch_batches, number, ramp)
-    return Agenda(tuple(stops))
+    return Agenda(tuple(stops), epoch_batches)
 
 
 def make_training_agenda(epochs: float, epoch_batches: int) -> Agenda:
     """Training alone; nothing is pruned."""
     batches = _batches(epochs, epoch_batches)
-    return Agenda(tuple(_epochs("train", "train", batches, epoch_batches, number=0)) or (Check("before"),))
+    stops = tuple(_epochs("train", "train", batches, epoch_batches, number=0))
+    return Agenda(stops or (Check("before"),), epoch_batches)
 
 
 def amount_at(schedule: Schedule, final: float, progress: float) -> float:

@@ -49,9 +49,9 @@ def demo(
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for models and results.")] = Path(
-        "secateur-demo"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The folder for models and results.", file_okay=False)
+    ] = Path("secateur-demo"),
     epochs: Annotated[float, typer.Option(help="Epochs to train the dense network for.", min=0.01)] = 10,
     seed: Annotated[int, typer.Option(help="For the weights and the order of the data.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
@@ -77,7 +77,7 @@ def demo(
             print(json.dumps(outcome.to_json(), indent=2))
         else:
             print_demo(outcome, Console())
-            print(f"\nModels and numbers are in {out}/ (model.safetensors loads into the plain architecture).")
+            print(f"\nThe accuracy curve is {out}/curve.html; models and numbers lie beside it.")
 
 
 @contextmanager

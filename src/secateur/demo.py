@@ -19,6 +19,7 @@ from secateur.measure.latency import NULL_CONTROL, compare_latency
 from secateur.measure.size import count_macs
 from secateur.measure.timing import Timing
 from secateur.recipe import Recipe
+from secateur.report.curve import save_curve
 from secateur.report.progress import make_display
 from secateur.result import Result
 
@@ -121,6 +122,7 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int, progress: bool = T
         for part, (name, result) in zip(PARTS, results.items(), strict=True)
     )
     demo = Demo(versions, latencies[NULL_CONTROL], epochs, seed, len(train_set), len(test_set))
+    save_curve(results, out / "curve.html")
     write_text(out / "demo.json", json.dumps(demo.to_json(), indent=2))
     return demo
 

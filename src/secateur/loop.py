@@ -37,7 +37,7 @@ from secateur.report.progress import Display, SilentDisplay, make_display
 from secateur.result import Record, Result
 from secateur.run_folder import RunFolder
 from secateur.task import Loss, Metric, Task, accuracy, classification_loss
-from secateur.tune import Tuner, make_accelerator
+from secateur.tune import Tuner, lent_accelerator
 from secateur.weights import unwrap
 
 __all__ = ["prune", "train"]
@@ -103,9 +103,10 @@ def prune(
         model=model,
         task=Task(train_data, eval_data, loss, metric),
         recipe=recipe or Recipe(),
-        settings={"amount": amount, "schedule": schedule, "ranking": _named(ranking), "seed": seed},
+        settings={"amount": amount, "schedule": schedule, "ranking": _named(ranking)},
         run_dir=run_dir,
-        accelerator=make_accelerator(accelerator, seed),
+        seed=seed,
+        accelerator=accelerator,
         progress=progress,
         tolerance=tolerance,
     )
@@ -135,9 +136,10 @@ def train(
         model=model,
         task=Task(train_data, eval_data, loss, metric),
         recipe=recipe or Recipe(),
-        settings={"seed": seed},
+        settings={},
         run_dir=run_dir,
-        accelerator=make_accelerator(accelerator, seed),
+        seed=seed,
+        accelerator=accelerator,
         progress=progress,
         tolerance=0.0,
     )
@@ -153,58 +155,72 @@ class _Run:
     recipe: Recipe
     settings: dict[str, Any]
     run_dir: str | Path | None
-    accelerator: Accelerator
+    seed: int
+    accelerator: Accelerator | None
     progress: bool | Display
     tolerance: float
 
     def walk(self, make_stops: Callable[[int], Agenda], rank_and_prune: Callable[[Tuner, float], None]) -> Result:
-        """train → rank → prune → fine-tune: passes every stop that an earlier, interrupted walk has not."""
-        tuner = Tuner(self.model, self.task, self.recipe, self.accelerator)
-        agenda = make_stops(tuner.epoch_batches)
-        folder = RunFolder(self.run_dir, self.accelerator) if self.run_dir else None
-        display = self._display()
-        records: list[Record] = []
-        try:
+        """Passes every stop that an earlier, interrupted walk has not, and returns the outcome."""
+        with lent_accelerator(self.accelerator, self.seed) as accelerator:
+            tuner = Tuner(self.model, self.task, self.recipe, accelerator)
+            agenda = make_stops(tuner.epoch_batches)
+            folder = RunFolder(self.run_dir, accelerator) if self.run_dir else None
             if folder:
-                folder.open({**self.settings, "stops": agenda.labels, "architecture": _fingerprint(self.model)})
+                folder.open({**self.settings, **_identity(self.model, agenda, self.seed)})
                 if folder.finished:
                     return folder.stored_result(copy.deepcopy(unwrap(self.model)))
-                records = folder.resume(tuner)
-            tuner.start_trackers()
-            display.start(agenda.batches, agenda.batches_before(len(records)), self.task.metric_name)
-            for stop in agenda.stops[len(records) :]:
-                started = time.monotonic()
-                display.begin(stop.label)
-                if stop.phase in ("cut", "fine-tune"):
-                    tuner.remember_dense(folder.path if folder else None)
-                match stop:
-                    case Cut():
-                        rank_and_prune(tuner, stop.progress)
-                    case Epoch():
-                        tuner.train_epoch(stop, on_step=display.step, cut=partial(rank_and_prune, tuner))
-                metric = tuner.evaluate()
-                seconds = time.monotonic() - started
-                records.append(Record(stop.label, stop.phase, metric, tuner.sparsity, tuner.size(), seconds))
-                display.end(records[-1])
-                tuner.log(len(records), records[-1])
-                if folder:
-                    folder.save(records, tuner)
+            display = self._display(accelerator.is_main_process)
+            try:
+                records = self._pass_stops(tuner, agenda, folder, display, rank_and_prune)
+            except LossDiverged as error:
+                kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
+                raise LossDiverged(f"{error}; {kept}. Lower lr or finetune_lr in the Recipe and start again.") from None
+            finally:
+                display.close()
+                tuner.close()
             masks = tuner.masks or Masks({})
             result = Result(tuner.plain_model(), masks, tuple(records), self.tolerance, self.task.metric_name)
             if folder:
                 folder.finish(result)
             return result
-        except LossDiverged as error:
-            kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
-            raise LossDiverged(f"{error}; {kept}. Lower lr or finetune_lr in the Recipe and start again.") from None
-        finally:
-            display.close()
-            tuner.close()
 
-    def _display(self) -> Display:
+    def _pass_stops(
+        self,
+        tuner: Tuner,
+        agenda: Agenda,
+        folder: RunFolder | None,
+        display: Display,
+        rank_and_prune: Callable[[Tuner, float], None],
+    ) -> list[Record]:
+        """train → rank → prune → fine-tune."""
+        records = folder.resume(tuner) if folder else []
+        tuner.start_trackers()
+        display.start(agenda.batches, agenda.batches_before(len(records)), self.task.metric_name)
+        for stop in agenda.stops[len(records) :]:
+            started = time.monotonic()
+            display.begin(stop.label)
+            if stop.phase in ("cut", "fine-tune"):
+                tuner.remember_dense(folder.path if folder else None)
+            match stop:
+                case Cut():
+                    rank_and_prune(tuner, stop.progress)
+                case Epoch():
+                    tuner.train_epoch(stop, on_step=display.step, cut=partial(rank_and_prune, tuner))
+            metric = tuner.evaluate()
+            seconds = time.monotonic() - started
+            epochs = agenda.batches_before(len(records) + 1) / agenda.epoch_batches
+            records.append(Record(stop.label, stop.phase, epochs, metric, tuner.sparsity, tuner.size(), seconds))
+            display.end(records[-1])
+            tuner.log(len(records), records[-1])
+            if folder:
+                folder.save(records, tuner)
+        return records
+
+    def _display(self, main_process: bool) -> Display:
         if isinstance(self.progress, bool):
-            return make_display(self.progress and self.accelerator.is_main_process)
-        return self.progress if self.accelerator.is_main_process else SilentDisplay()
+            return make_display(self.progress and main_process)
+        return self.progress if main_process else SilentDisplay()
 
 
 def _never_prune(tuner: Tuner, progress: float) -> None:
@@ -243,7 +259,8 @@ def _named(ranking: Ranking) -> dict[str, Any]:
     return {**ranking, "score": score if isinstance(score, str) else getattr(score, "__qualname__", "custom")}
 
 
-def _fingerprint(model: nn.Module) -> str:
-    """Of the architecture, not of the values: those come from the folder when a run goes on."""
+def _identity(model: nn.Module, agenda: Agenda, seed: int) -> dict[str, Any]:
+    """What a resumed run must share with the one it continues: not the weights, which come from its folder."""
     shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in unwrap(model).state_dict().items()]
-    return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
+    architecture = hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
+    return {"seed": seed, "stops": agenda.labels, "architecture": architecture}

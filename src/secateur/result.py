@@ -21,6 +21,8 @@ class Record:
     stop: str
     phase: str
     """ "before", "train", "cut" or "fine-tune"."""
+    epochs: float
+    """Epochs trained in this run up to here."""
     metric: float
     sparsity: float
     """Zeros among the weights that may be pruned."""

@@ -47,8 +47,10 @@ class RunFolder:
         if file.exists():
             self._require_same(_read_json(file), settings)
         elif self.main:
-            if self.path.exists() and not self.path.is_dir():
-                raise UsageError(f"{self.path} is a file; give run_dir a folder.")
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise UsageError(f"{self.path} cannot be a folder, because a file is in the way.") from None
             write_text(file, json.dumps({"version": _VERSION, "settings": settings}, indent=2))
         self.barrier()
 

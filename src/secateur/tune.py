@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.data_loader import prepare_data_loader
-from accelerate.utils import DataLoaderConfiguration, DistributedType, broadcast_object_list, set_seed
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType, broadcast_object_list, set_seed
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -30,16 +33,17 @@ from secateur.result import Record
 from secateur.task import Task, accuracy, count_correct, logits_of
 from secateur.weights import full_tensor, unwrap
 
-__all__ = ["Tuner", "make_accelerator"]
+__all__ = ["Tuner", "lent_accelerator"]
 
 TAYLOR_BATCHES = 16
 DENSE_FILE = "dense.safetensors"
 
 
-def make_accelerator(accelerator: Accelerator | None, seed: int) -> Accelerator:
+@contextmanager
+def lent_accelerator(accelerator: Accelerator | None, seed: int) -> Iterator[Accelerator]:
     """The user's accelerator or a default one, set so that a resumed run sees the data in the same order."""
-    if accelerator is None:
-        accelerator = Accelerator(dataloader_config=DataLoaderConfiguration())
+    ours = accelerator is None and not AcceleratorState._shared_state
+    accelerator = accelerator or Accelerator()
     if accelerator._models:
         raise UsageError("The accelerator already holds prepared models; pass prune a fresh Accelerator.")
     if accelerator.distributed_type == DistributedType.FSDP and not accelerator.is_fsdp2:
@@ -47,8 +51,19 @@ def make_accelerator(accelerator: Accelerator | None, seed: int) -> Accelerator:
     # The order of epoch n must depend on n and the seed alone, not on how often the program was stopped before it.
     accelerator.dataloader_config.use_seedable_sampler = True
     accelerator.dataloader_config.data_seed = seed
-    set_seed(seed, device_specific=True)
-    return accelerator
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):  # the user's own random numbers go on as if nothing had happened
+            set_seed(seed, device_specific=True)
+            yield accelerator
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        accelerator.free_memory()
+        if ours:
+            # accelerate keeps the settings of the first accelerator for the life of the process; a default of ours
+            # must not stand in the way of one that the user sets up later.
+            AcceleratorState._reset_state()
 
 
 class Tuner:
@@ -186,7 +201,6 @@ class Tuner:
     def close(self) -> None:
         if self._hold is not None:
             self._hold.release()
-        self.accelerator.free_memory()
 
     def _loss(self, batch: Any, distill: bool) -> Tensor:
         with self.accelerator.autocast():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +31,7 @@ def print_demo(demo: Demo, console: Console) -> None:
         *(f"- {version.name}: {speed_verdict(version.latency, demo.control)}" for version in demo.versions[1:]),
     ]
     console.print(_table(demo))
+    console.print()
     for line in lines:
         console.print(line, markup=False, highlight=False)
 
@@ -58,17 +58,17 @@ def speed_verdict(latency: Timing, control: Timing) -> str:
 
 
 def _table(demo: Demo) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)  # ten columns fit the 80 of a plain terminal
     table.add_column("\nversion", no_wrap=True)
     for header in (
         "accuracy\nbefore",
-        "right\nafter cut",
+        "right\nafter",
         "re-\ncovered",
         "param-\neters",
         "non-\nzeros",
         "file\nMB",
         "mega-\nMACs",
-        "latency\nms",
+        "ms a\nbatch",
         "ratio to\ndense",
     ):
         table.add_column(header, justify="right", no_wrap=True)

@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
 
 from secateur.result import Record
 
@@ -103,11 +103,9 @@ class LiveDisplay:
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             TextColumn("{task.percentage:>3.0f} %"),
             TextColumn("{task.fields[news]}"),
-            TimeElapsedColumn(),
-            TextColumn("·"),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=Console(stderr=True),

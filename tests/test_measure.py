@@ -1,0 +1,118 @@
+"""Sizes against counting by hand, and the comparison of times on clocks that the test controls."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from secateur.examples.small_resnet import SmallResNet
+from secateur.measure.latency import NULL_CONTROL, compare_latency
+from secateur.measure.size import count_macs, measure_size
+from secateur.measure.timing import Timing, compare
+from secateur.modes import evaluating, training
+
+
+def test_sizes_are_counted() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    nn.init.zeros_(model[0].bias)
+    size = measure_size(model)
+    assert size.parameters == 12 + 3 + 3 + 3
+    assert size.nonzeros == 12 + 3
+    assert size.file_bytes == 4 * (21 + 3 + 3) + 8
+
+
+def test_tied_weights_are_counted_once() -> None:
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    model[1].weight = model[0].weight
+    assert measure_size(model).parameters == 16
+
+
+def test_macs_are_multiply_adds() -> None:
+    assert count_macs(nn.Linear(10, 20), torch.zeros(3, 10)) == 3 * 10 * 20
+    assert count_macs(nn.Conv2d(4, 8, 3, padding=1), torch.zeros(1, 4, 6, 6)) == 8 * 6 * 6 * 4 * 9
+
+
+def test_the_reference_network_is_residual_and_classifies() -> None:
+    model = SmallResNet((8, 16))
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
+class FakeClock:
+    """Advances only when a fake call says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def call(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_ratio_is_measured_exactly_when_nothing_disturbs_it() -> None:
+    clock = FakeClock()
+    timings = compare({"a": lambda: clock.call(0.004), "b": lambda: clock.call(0.002)}, clock=clock)
+    assert timings["b"].ratio == pytest.approx(0.5)
+    assert timings["b"].seconds == pytest.approx(0.002)
+    assert timings["b"].settled
+    assert timings["b"].rounds == 20
+    assert not timings["b"].overlaps(timings["a"])
+
+
+def test_a_disturbance_in_some_rounds_does_not_move_the_ratio() -> None:
+    clock = FakeClock()
+    count = 0
+
+    def disturbed() -> None:
+        nonlocal count
+        count += 1
+        clock.call(0.002 if count % 3 else 0.010)
+
+    timings = compare({"a": lambda: clock.call(0.002), "b": disturbed}, clock=clock)
+    assert timings["b"].ratio == pytest.approx(1.0)
+
+
+def test_noise_that_never_settles_is_admitted() -> None:
+    clock = FakeClock()
+    noise = iter(torch.rand(100_000, generator=torch.Generator().manual_seed(0)).tolist())
+    timings = compare(
+        {"a": lambda: clock.call(0.002), "b": lambda: clock.call(next(noise))}, clock=clock, max_seconds=0
+    )
+    assert not timings["b"].settled
+
+
+def test_intervals_overlap_symmetrically() -> None:
+    low, high = Timing(1, 1.0, 0.9, 1.0, 20), Timing(1, 1.05, 1.0, 1.1, 20)
+    assert low.overlaps(high)
+    assert high.overlaps(low)
+    assert not low.overlaps(Timing(1, 1.05, 1.01, 1.1, 20))
+
+
+def test_latency_comes_with_a_null_control_and_leaves_the_models_alone() -> None:
+    models = {"dense": nn.Linear(8, 8).train(), "other": nn.Linear(8, 8).eval()}
+    before = copy.deepcopy(models["dense"].state_dict())
+    threads = torch.get_num_threads()
+    latencies = compare_latency(models, torch.zeros(1, 8), max_seconds=0.5)
+    assert list(latencies) == ["dense", "other", NULL_CONTROL]
+    assert torch.get_num_threads() == threads
+    assert models["dense"].training
+    assert not models["other"].training
+    assert torch.equal(models["dense"].weight, before["weight"])
+
+
+def test_modes_put_every_flag_back() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+    model[0].eval()
+    with evaluating(model):
+        assert not model.training
+        assert not model[1].training
+    with training(model):
+        assert model[1].training
+        assert not model[0].training, "a part that its author froze stays frozen"
+    assert [module.training for module in model.modules()] == [True, False, True]
+    model.eval()
+    with training(model):
+        assert model[0].training
+    assert not model[0].training
