@@ -148,9 +148,9 @@ def test_distillation_learns_from_the_dense_model(convnet: ConvNet, loaders: Loa
         wrapped.net.load_state_dict(dense.state_dict())
         dense = wrapped
         data = {name: DataLoader(as_dicts(loader.dataset), 32, shuffle=True) for name, loader in data.items()}
-    taught = prune(dense, 0.8, finetune=4, recipe=secateur.Recipe(lr=3e-3, distill=1.0), **data)
+    taught = prune(dense, 0.8, finetune=8, recipe=secateur.Recipe(lr=1e-2, distill=1.0), **data)
     assert taught.after > 0.9
-    assert prune(dense, 0.8, finetune=4, **data).after < 0.1
+    assert prune(dense, 0.8, finetune=8, recipe=secateur.Recipe(lr=1e-2), **data).after < 0.1
     assert zeros_hold(taught)
     assert not any(module._forward_hooks for module in taught.model.modules())
 

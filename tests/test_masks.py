@@ -82,6 +82,8 @@ def test_a_file_loads_back_equal(convnet: ConvNet, tmp_path: Path) -> None:
     masks = secateur.plan_weights(convnet, 0.9, keep=["output"])
     masks.save(tmp_path / "masks.safetensors")
     assert secateur.Masks.load(tmp_path / "masks.safetensors") == masks
+    (tmp_path / "other").touch()
+    assert (tmp_path / "masks.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
     assert (tmp_path / "masks.safetensors").stat().st_size < masks.weights / 8 + 2000
     json.dumps(masks.to_json())
 

@@ -23,7 +23,10 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            partial.touch()
+            permissions = partial.stat().st_mode
             yield partial
+            partial.chmod(permissions)  # safetensors makes files that only their owner can read
             with partial.open("rb") as written:
                 os.fsync(written.fileno())
             partial.replace(path)
