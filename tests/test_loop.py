@@ -178,6 +178,28 @@ def test_an_accelerator_of_ones_own(convnet: ConvNet, loaders: Loaders, settings
     copy.deepcopy(result.model)
 
 
+@pytest.mark.parametrize("as_list", [False, True])
+def test_gradients_do_not_leak_out_of_a_partial_epoch(convnet: ConvNet, loaders: Loaders, as_list: bool) -> None:
+    steps = 0
+
+    def counting(model: nn.Module) -> torch.optim.Optimizer:
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+        def count(*_: Any) -> None:
+            nonlocal steps
+            steps += 1
+
+        optimizer.register_step_post_hook(count)
+        return optimizer
+
+    if as_list:
+        loaders = {name: list(loader) for name, loader in loaders.items()}
+    recipe = secateur.Recipe(optimizer=counting)
+    prune(convnet, finetune=1.5, recipe=recipe, accelerator=fresh_accelerator(gradient_accumulation_steps=3), **loaders)
+    # 8 batches: steps after 3, 6 and 8; then half an epoch of 4: steps after 3 and 4. A list has no end to be told of.
+    assert steps == (4 if as_list else 5)
+
+
 def fresh_accelerator(**settings: Any) -> Accelerator:
     from accelerate.state import AcceleratorState, GradientState
 

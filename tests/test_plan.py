@@ -115,6 +115,15 @@ def test_weights_that_share_storage_count_once() -> None:
     assert int((model[1].weight == 0).sum()) == 32
 
 
+def test_weights_that_cannot_be_ranked_are_left_alone() -> None:
+    model = nn.ModuleDict({"small": nn.Linear(8, 8), "float8": nn.Linear(8, 8), "integer": nn.Linear(8, 8)})
+    model["float8"].weight = nn.Parameter(model["float8"].weight.detach().to(torch.float8_e4m3fn), requires_grad=False)
+    model["integer"].weight = nn.Parameter(torch.ones(8, 8, dtype=torch.int8), requires_grad=False)
+    masks = secateur.plan_weights(model, 0.5)
+    assert list(masks.layers) == ["small.weight"]
+    assert "float8.weight (torch.float8_e4m3fn, which cannot be ranked)" in str(masks)
+
+
 def test_frozen_weights_are_pruned_and_stay_frozen(convnet: ConvNet) -> None:
     convnet.requires_grad_(False)
     masks = secateur.plan_weights(convnet, 0.5)

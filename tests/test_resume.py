@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import secateur
+import secateur.task
 from tests import killable
 from tests.models import ConvNet
 
@@ -139,6 +140,42 @@ def test_another_run_in_the_same_folder_is_refused(
     with pytest.raises(secateur.UsageError, match=message):
         prune(tmp_path, loaders, **change)
     assert (tmp_path / "result.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("schedule", "score"),
+    [("one-shot", "l1"), ("iterative", "l1"), ("gradual", "l1"), ("one-shot", "taylor"), ("iterative", "taylor")],
+)
+def test_every_schedule_goes_on_from_every_stop(
+    tmp_path: Path, loaders: dict[str, DataLoader], schedule: str, score: str
+) -> None:
+    options = {"schedule": schedule, "cuts": 2, "finetune": 3, "score": score, "amount": 0.8}
+    whole = prune(tmp_path / "whole", loaders, **options)
+    calls = 0
+
+    def interrupting(model: torch.nn.Module, data: Any) -> float:
+        nonlocal calls
+        calls += 1
+        if calls % 2 == 0:
+            raise KeyboardInterrupt
+        return secateur.task.accuracy(model, data)
+
+    for _ in range(2 * len(whole.records)):
+        try:
+            resumed = prune(tmp_path / "parts", loaders, metric=interrupting, **options)
+            break
+        except KeyboardInterrupt:
+            pass
+    assert_same(resumed, whole)
+
+
+def test_another_number_of_processes_is_refused(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    prune(tmp_path, loaders)
+    stored = json.loads((tmp_path / "run.json").read_text())
+    stored["settings"]["processes"] = 2
+    (tmp_path / "run.json").write_text(json.dumps(stored))
+    with pytest.raises(secateur.UsageError, match="processes was 2, now 1"):
+        prune(tmp_path, loaders)
 
 
 def test_damaged_states_are_refused_in_one_sentence(tmp_path: Path) -> None:

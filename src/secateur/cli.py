@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from secateur.errors import SecateurError, UsageError
+from secateur.errors import SecateurError, SecateurWarning, UsageError
 
 __all__ = ["main"]
 
@@ -84,7 +85,9 @@ def demo(
 def _errors_in_one_sentence(debug: bool, when_interrupted: str) -> Iterator[None]:
     """Exit code 2 for a call that cannot work, 1 for a failure, 130 for Ctrl-C; a traceback only with --debug."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _print_warning
+            yield
     except SecateurError as error:
         if debug:
             raise
@@ -95,6 +98,12 @@ def _errors_in_one_sentence(debug: bool, when_interrupted: str) -> Iterator[None
             raise
         print(f"\nsecateur: {when_interrupted}", file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+def _print_warning(message: Warning | str, category: type[Warning], *where: object, **details: object) -> None:
+    """Ours as one sentence; those of libraries are for their developers."""
+    if issubclass(category, SecateurWarning):
+        print(f"secateur: warning: {message}", file=sys.stderr)
 
 
 def _command_line() -> str:

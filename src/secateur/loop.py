@@ -167,7 +167,8 @@ class _Run:
             agenda = make_stops(tuner.epoch_batches)
             folder = RunFolder(self.run_dir, accelerator) if self.run_dir else None
             if folder:
-                folder.open({**self.settings, **_identity(self.model, agenda, self.seed)})
+                identity = _identity(self.model, agenda)
+                folder.open({**self.settings, **identity, "seed": self.seed, "processes": accelerator.num_processes})
                 if folder.finished:
                     return folder.stored_result(copy.deepcopy(unwrap(self.model)))
             display = self._display(accelerator.is_main_process)
@@ -259,8 +260,8 @@ def _named(ranking: Ranking) -> dict[str, Any]:
     return {**ranking, "score": score if isinstance(score, str) else getattr(score, "__qualname__", "custom")}
 
 
-def _identity(model: nn.Module, agenda: Agenda, seed: int) -> dict[str, Any]:
+def _identity(model: nn.Module, agenda: Agenda) -> dict[str, Any]:
     """What a resumed run must share with the one it continues: not the weights, which come from its folder."""
     shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in unwrap(model).state_dict().items()]
     architecture = hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
-    return {"seed": seed, "stops": agenda.labels, "architecture": architecture}
+    return {"stops": agenda.labels, "architecture": architecture}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.data_loader import prepare_data_loader
+from accelerate.data_loader import DataLoaderStateMixin, prepare_data_loader
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, broadcast_object_list, set_seed
 from safetensors.torch import load_model, save_model
@@ -218,10 +218,17 @@ class Tuner:
             return (1 - weight) * loss + weight * _imitation_loss(self._teacher, seen, temperature)
 
     def _batches(self, count: int) -> Iterator[Any]:
-        yield from islice(self._train_data, count)
-        if count < self.epoch_batches:
-            # accelerate closes its books at the last batch only; left open, it would skip later gradient updates.
-            self._train_data.end()
+        """The first `count` batches. accelerate is told that the last of them ends the epoch, so that gradients still
+        accumulating make a step there instead of leaking into whatever comes next."""
+        prepared = isinstance(self._train_data, DataLoaderStateMixin)
+        try:
+            for i, batch in enumerate(islice(self._train_data, count)):
+                if prepared and i == count - 1:
+                    self._train_data.end_of_dataloader = True
+                yield batch
+        finally:
+            if prepared:
+                self._train_data.end()
 
     def _set_epoch(self, number: int) -> None:
         set_epoch = getattr(self._train_data, "set_epoch", None)

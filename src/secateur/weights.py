@@ -34,6 +34,7 @@ __all__ = [
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.RMSNorm)
+_RANKED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _PROJECTIONS_IN_ONE_MODULE = (nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
 
 Value = TypeVar("Value")
@@ -93,8 +94,9 @@ def find_weights(
             left_alone.append(LeftAlone(aliases[0], "named in keep"))
         elif (reason := _reason_to_leave(parameter, owners)) and not _any_matches(include, aliases):
             left_alone.append(LeftAlone(aliases[0], reason))
-        elif not parameter.is_floating_point():
-            left_alone.append(LeftAlone(aliases[0], f"{parameter.dtype} weights have no magnitude to rank"))
+        elif parameter.dtype not in _RANKED or parameter.numel() == 0:
+            kind = "empty" if parameter.dtype in _RANKED else f"{parameter.dtype}, which cannot be ranked"
+            left_alone.append(LeftAlone(aliases[0], kind))
         else:
             input_dim = _input_dim(owners[0][0]) if parameter.ndim >= 2 else None
             found.append(Weight(aliases[0], tuple(aliases[1:]), parameter, input_dim))
