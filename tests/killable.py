@@ -40,7 +40,8 @@ def run(folder: Path, metric: Callable[[nn.Module, Iterable[Any]], float] = accu
     return secateur.prune(
         ConvNet(),
         0.9,
-        train_data=DataLoader(blobs(), 16, shuffle=True),
+        # A generator of its own starts anew with every process: the order of the data must not depend on it.
+        train_data=DataLoader(blobs(), 16, shuffle=True, generator=torch.Generator()),
         eval_data=DataLoader(blobs(128, seed=1), 64),
         loss=noisy_loss,
         metric=metric,

@@ -44,3 +44,11 @@ def test_two_processes_equal_one_with_the_same_global_batch(tmp_path: Path) -> N
             torch.testing.assert_close(value, weights[name], rtol=1e-3, atol=1e-5)
             if name in masks.layers:
                 assert (value[masks.layers[name].pruned()] == 0).all()
+
+
+def test_processes_that_would_choose_differently_use_the_first_ones_masks(tmp_path: Path) -> None:
+    torchrun(2, "distributed_loop.py", str(tmp_path), "32", "undecided")
+    first, second = (secateur.Masks.load(tmp_path / f"masks-{rank}.safetensors") for rank in (0, 1))
+    assert first == second
+    weights = [torch.load(tmp_path / f"model-{rank}.pt", weights_only=True) for rank in (0, 1)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -1,6 +1,7 @@
 """The whole loop through the public API: what it returns, what it leaves untouched, and how it fails."""
 
 import copy
+import itertools
 import json
 import random
 from collections.abc import Iterable
@@ -106,6 +107,33 @@ def test_the_same_seed_gives_the_same_model(convnet: ConvNet, loaders: Loaders) 
     assert one.masks == two.masks
     assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
     assert one.masks != other.masks
+
+
+def test_every_epoch_has_an_order_of_its_own(convnet: ConvNet, loaders: Loaders) -> None:
+    seen: list[Tensor] = []
+
+    def watching_loss(model: nn.Module, batch: Any) -> Tensor:
+        if model.training:
+            seen.append(batch[0].clone())
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    prune(convnet, train=2, finetune=1, loss=watching_loss, **loaders)
+    epochs = [torch.cat(seen[start : start + 8]) for start in (0, 8, 16)]
+    for a, b in itertools.combinations(epochs, 2):
+        assert not torch.equal(a, b)
+        assert torch.equal(a.flatten(1).sum(1).sort().values, b.flatten(1).sum(1).sort().values), "the same images"
+
+
+def test_fine_tuning_starts_without_the_momentum_of_training(convnet: ConvNet, loaders: Loaders) -> None:
+    states: list[int] = []
+
+    def watched(model: nn.Module) -> torch.optim.Optimizer:
+        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+        optimizer.register_step_pre_hook(lambda optimizer, *_: states.append(len(optimizer.state)))
+        return optimizer
+
+    prune(convnet, train=2, finetune=1, recipe=secateur.Recipe(optimizer=watched), **loaders)
+    assert [i for i, state in enumerate(states) if state == 0] == [0, 16], "the first step of each phase"
 
 
 def test_a_model_that_does_not_recover_is_called_so(convnet: ConvNet, loaders: Loaders) -> None:

@@ -1,6 +1,7 @@
 """Applying masks all or nothing, and their file: whole, or refused in one sentence."""
 
 import copy
+import errno
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -86,6 +87,24 @@ def test_a_file_loads_back_equal(convnet: ConvNet, tmp_path: Path) -> None:
     assert (tmp_path / "masks.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
     assert (tmp_path / "masks.safetensors").stat().st_size < masks.weights / 8 + 2000
     json.dumps(masks.to_json())
+
+
+def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(
+    convnet: ConvNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "masks.safetensors"
+    masks = secateur.plan_weights(convnet, 0.9)
+    masks.save(path)
+
+    def full_disk(bits: object, file: Path, metadata: object) -> None:
+        file.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("secateur.masks.save_file", full_disk)
+    with pytest.raises(secateur.SecateurError, match=r"could not be written \(.*No space left on device\)"):
+        secateur.plan_weights(convnet, 0.5).save(path)
+    assert secateur.Masks.load(path) == masks
+    assert [file.name for file in tmp_path.iterdir()] == ["masks.safetensors"]
 
 
 @pytest.fixture

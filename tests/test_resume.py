@@ -18,6 +18,7 @@ from tests import killable
 from tests.models import ConvNet
 
 KILLS = 24
+QUICK = secateur.Recipe(lr=3e-3, distill=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,25 @@ def test_at_most_one_stop_is_lost(uninterrupted: secateur.Result, tmp_path: Path
     assert_same(killable.run(tmp_path), uninterrupted)
 
 
+def test_the_old_state_stays_until_the_new_one_is_in_place(
+    tmp_path: Path, loaders: dict[str, DataLoader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def interrupted_rename(self: Path, target: Path) -> Path:
+        if target.name == "stop-0003":
+            assert (tmp_path / "stop-0002").is_dir()
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", interrupted_rename)
+        with pytest.raises(KeyboardInterrupt):
+            prune(tmp_path, loaders)
+    assert [path.name for path in tmp_path.glob("stop-*")] == ["stop-0002"]
+    assert len(prune(tmp_path, loaders).records) == 4
+
+
 def test_ctrl_c_keeps_the_last_stop(uninterrupted: secateur.Result, tmp_path: Path) -> None:
     process = killable.start(tmp_path)
     while not (tmp_path / "stop-0002").exists():
@@ -105,7 +125,7 @@ def test_a_finished_run_returns_its_result_at_once(uninterrupted: secateur.Resul
 
 
 def prune(folder: Path, loaders: dict[str, DataLoader], **options: Any) -> secateur.Result:
-    settings = {"train": 2, "finetune": 1, "progress": False, "recipe": secateur.Recipe(lr=3e-3), **loaders, **options}
+    settings = {"train": 2, "finetune": 1, "progress": False, "recipe": QUICK, **loaders, **options}
     torch.manual_seed(0)
     return secateur.prune(ConvNet(), settings.pop("amount", 0.5), run_dir=folder, **settings)
 

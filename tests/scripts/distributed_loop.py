@@ -1,10 +1,14 @@
 """Prunes a small network in however many processes torchrun starts, and saves what each process ended with.
 
-torchrun --nproc-per-node 2 distributed_loop.py OUT BATCH
+torchrun --nproc-per-node 2 distributed_loop.py OUT BATCH [undecided]
+
+With "undecided", the score differs from process to process.
 """
 
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -20,7 +24,11 @@ def data(examples: int, seed: int) -> TensorDataset:
     return TensorDataset(images, images[:, :4].argmax(1))
 
 
-def main(out: Path, batch: int) -> None:
+def undecided(name: str, weight: torch.Tensor) -> torch.Tensor:
+    return torch.rand(weight.shape, generator=torch.Generator().manual_seed(int(os.environ["RANK"])))
+
+
+def main(out: Path, batch: int, score: Any) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     # No batch norm: its statistics depend on how the batch is spread over processes.
@@ -35,6 +43,7 @@ def main(out: Path, batch: int) -> None:
         eval_data=DataLoader(data(200, 1), 30),
         train=2,
         finetune=1.5,
+        score=score,
         recipe=secateur.Recipe(lr=5e-3),
         run_dir=out / "run",
         accelerator=accelerator,
@@ -48,4 +57,4 @@ def main(out: Path, batch: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), undecided if "undecided" in sys.argv else "l1")
