@@ -26,21 +26,27 @@ def test_zeros_stay_zero_in_two_processes(mode: str) -> None:
     assert torchrun(2, "distributed_hold.py", mode).count("zeros stayed zero") == 2
 
 
-def test_two_processes_equal_one_with_the_same_global_batch(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.mkdir()
-    two.mkdir()
-    torchrun(1, "distributed_loop.py", str(one), "64")
-    torchrun(2, "distributed_loop.py", str(two), "32")
-    assert (two / "processes-1.txt").read_text() == "2"
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one")
+    torchrun(1, "distributed_loop.py", str(folder), "64")
+    return folder
 
-    masks = secateur.Masks.load(one / "masks-0.safetensors")
-    weights = torch.load(one / "model-0.pt", weights_only=True)
-    metrics = (one / "metrics-0.txt").read_text()
+
+@pytest.mark.parametrize("modes", [[], ["interrupted"], ["fsdp"], ["fsdp", "interrupted"]], ids=" ".join)
+def test_two_processes_equal_one_with_the_same_global_batch(
+    one_process: Path, tmp_path: Path, modes: list[str]
+) -> None:
+    torchrun(2, "distributed_loop.py", str(tmp_path), "32", *modes)
+    assert (tmp_path / "processes-1.txt").read_text() == "2"
+
+    masks = secateur.Masks.load(one_process / "masks-0.safetensors")
+    weights = torch.load(one_process / "model-0.pt", weights_only=True)
+    metrics = (one_process / "metrics-0.txt").read_text()
     for rank in (0, 1):
-        assert secateur.Masks.load(two / f"masks-{rank}.safetensors") == masks
-        assert (two / f"metrics-{rank}.txt").read_text() == metrics
-        for name, value in torch.load(two / f"model-{rank}.pt", weights_only=True).items():
+        assert secateur.Masks.load(tmp_path / f"masks-{rank}.safetensors") == masks
+        assert (tmp_path / f"metrics-{rank}.txt").read_text() == metrics
+        for name, value in torch.load(tmp_path / f"model-{rank}.pt", weights_only=True).items():
             torch.testing.assert_close(value, weights[name], rtol=1e-3, atol=1e-5)
             if name in masks.layers:
                 assert (value[masks.layers[name].pruned()] == 0).all()

@@ -90,8 +90,8 @@ class Masks:
         for name, layer in self.layers.items():
             share = layer.zeros / layer.weights if layer.weights else 0.0
             lines.append(f"  {name:<{width}}  {layer.zeros:>12,} of {layer.weights:>12,}  {share:>6.1%}")
-        matrices = [item for item in self.left_alone if item.reason not in ("a bias", "a norm")]
-        lines += [f"  left alone: {item.name} ({item.reason})" for item in matrices]
+        surprising = [item for item in self.left_alone if item.reason not in ("a bias", "a norm", "not a matrix")]
+        lines += [f"  left alone: {item.name} ({item.reason})" for item in surprising]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Biases, norms, embeddings and parameters of unknown purpose are left alone unles
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -60,14 +61,24 @@ class LeftAlone:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside `torch.compile` and DistributedDataParallel wrappers."""
+    """The user's own module inside `torch.compile` and DistributedDataParallel wrappers, its parameters at home."""
     while True:
         if isinstance(model, DistributedDataParallel):
             model = model.module
         elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
         else:
+            _reshard(model)
             return model
+
+
+def _reshard(model: nn.Module) -> None:
+    """After a forward pass without a backward one, FSDP leaves gathered copies in the place of its parameters; whatever
+    is written to those is lost, so they have to go first."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # where nobody has imported it, nothing is sharded
+    for module in model.modules() if fsdp else ():
+        if isinstance(module, fsdp.FSDPModule):  # type: ignore[union-attr]
+            module.reshard()
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

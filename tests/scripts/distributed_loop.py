@@ -1,21 +1,26 @@
 """Prunes a small network in however many processes torchrun starts, and saves what each process ended with.
 
-torchrun --nproc-per-node 2 distributed_loop.py OUT BATCH [undecided]
+torchrun --nproc-per-node 2 distributed_loop.py OUT BATCH [undecided] [fsdp] [interrupted]
 
-With "undecided", the score differs from process to process.
+"undecided" uses a score that differs from process to process, "fsdp" shards the model, and "interrupted" stops the run
+in its middle and starts it again.
 """
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, FullyShardedDataParallelPlugin, PartialState
+from accelerate.utils import DistributedType
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.utils.data import DataLoader, TensorDataset
 
 import secateur
+from secateur.task import accuracy
 
 
 def data(examples: int, seed: int) -> TensorDataset:
@@ -24,31 +29,59 @@ def data(examples: int, seed: int) -> TensorDataset:
     return TensorDataset(images, images[:, :4].argmax(1))
 
 
+def make_accelerator(modes: set[str]) -> Accelerator:
+    accelerator = Accelerator(cpu=True)
+    if "fsdp" in modes:
+        # accelerate offers FSDP on accelerators only; told that it is in force, its code runs on the CPU just as well.
+        PartialState().distributed_type = accelerator.state.distributed_type = DistributedType.FSDP
+        accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
+            fsdp_version=2, reshard_after_forward=True, state_dict_type="FULL_STATE_DICT", auto_wrap_policy="no_wrap"
+        )
+    return accelerator
+
+
 def undecided(name: str, weight: torch.Tensor) -> torch.Tensor:
     return torch.rand(weight.shape, generator=torch.Generator().manual_seed(int(os.environ["RANK"])))
 
 
-def main(out: Path, batch: int, score: Any) -> None:
+def main(out: Path, batch: int, modes: set[str]) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     # No batch norm: its statistics depend on how the batch is spread over processes.
     model = nn.Sequential(
         nn.Linear(16, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4)
     )
-    accelerator = Accelerator(cpu=True)
-    result = secateur.prune(
-        model,
-        0.8,
-        train_data=DataLoader(data(512, 0), batch, shuffle=True),
-        eval_data=DataLoader(data(200, 1), 30),
-        train=2,
-        finetune=1.5,
-        score=score,
-        recipe=secateur.Recipe(lr=5e-3),
-        run_dir=out / "run",
-        accelerator=accelerator,
-        progress=False,
-    )
+    measured = 0
+
+    def metric(model: nn.Module, loader: Iterable[Any]) -> float:
+        nonlocal measured
+        measured += 1
+        assert isinstance(model, FSDPModule) == ("fsdp" in modes)
+        if "interrupted" in modes and measured == 5:
+            raise KeyboardInterrupt
+        return accuracy(model, loader)
+
+    def prune() -> secateur.Result:
+        return secateur.prune(
+            model,
+            0.8,
+            train_data=DataLoader(data(512, 0), batch, shuffle=True),
+            eval_data=DataLoader(data(200, 1), 30),
+            metric=metric if modes & {"fsdp", "interrupted"} else accuracy,
+            train=2,
+            finetune=1.5,
+            score=undecided if "undecided" in modes else "l1",
+            recipe=secateur.Recipe(lr=5e-3, distill=0.2),
+            run_dir=out / "run",
+            accelerator=accelerator,
+            progress=False,
+        )
+
+    accelerator = make_accelerator(modes)
+    try:
+        result = prune()
+    except KeyboardInterrupt:
+        result = prune()
     rank = accelerator.process_index
     torch.save(result.model.state_dict(), out / f"model-{rank}.pt")
     result.masks.save(out / f"masks-{rank}.safetensors")
@@ -57,4 +90,4 @@ def main(out: Path, batch: int, score: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), undecided if "undecided" in sys.argv else "l1")
+    main(Path(sys.argv[1]), int(sys.argv[2]), set(sys.argv[3:]))
