@@ -136,6 +136,23 @@ def test_fine_tuning_starts_without_the_momentum_of_training(convnet: ConvNet, l
     assert [i for i, state in enumerate(states) if state == 0] == [0, 16], "the first step of each phase"
 
 
+def test_each_phase_has_its_own_learning_rates(convnet: ConvNet, loaders: Loaders) -> None:
+    rates: list[float] = []
+
+    def watched(model: nn.Module) -> torch.optim.Optimizer:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+        return optimizer
+
+    recipe = secateur.Recipe(optimizer=watched, warmup=0.25, finetune_scale=0.1, lr_schedule="linear")
+    prune(convnet, train=2, finetune=1, recipe=recipe, **loaders)
+    train, finetune = rates[:16], rates[16:]
+    assert max(train) == train[4] == pytest.approx(0.1)
+    assert train[:5] == sorted(train[:5])
+    assert train[4:] == sorted(train[4:], reverse=True)
+    assert max(finetune) == finetune[2] == pytest.approx(0.01)
+
+
 def test_a_model_that_does_not_recover_is_called_so(convnet: ConvNet, loaders: Loaders) -> None:
     result = prune(convnet, 0.98, train=6, finetune=0, scope="layer", **loaders)
     assert not result.recovered
@@ -345,6 +362,12 @@ def test_broken_models_are_refused(convnet: ConvNet, loaders: Loaders) -> None:
             convnet.hidden.weight[0, 0] = bad
         with pytest.raises(secateur.UsageError, match=r"hidden\.weight contains NaN or Inf"):
             prune(convnet, **loaders)
+
+
+def test_a_model_that_cannot_be_copied_is_explained(convnet: ConvNet, loaders: Loaders) -> None:
+    convnet.cache = convnet.hidden.weight * 2  # a tensor with a graph behind it, as a forward pass may leave
+    with pytest.raises(secateur.UsageError, match=r"cannot be copied .* plan_weights and hold"):
+        prune(convnet, **loaders)
 
 
 def test_a_batch_of_unknown_form_is_explained(convnet: ConvNet) -> None:

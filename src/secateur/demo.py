@@ -20,7 +20,7 @@ from secateur.measure.size import count_macs
 from secateur.measure.timing import Timing
 from secateur.recipe import Recipe
 from secateur.report.curve import save_curve
-from secateur.report.progress import make_display
+from secateur.report.progress import make_display, working
 from secateur.result import Result
 
 __all__ = ["Demo", "Version", "run_demo"]
@@ -110,7 +110,8 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int, progress: bool = T
 
     results = {"dense": dense, "90 % zeros": zeros, "2:4 pattern": two_of_four}
     images = torch.stack([test_set[i][0] for i in range(LATENCY_BATCH)])
-    latencies = compare_latency({name: result.model for name, result in results.items()}, images)
+    with working("timing the versions in turn", progress):
+        latencies = compare_latency({name: result.model for name, result in results.items()}, images)
     versions = tuple(
         Version(
             name,

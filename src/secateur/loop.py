@@ -176,7 +176,9 @@ class _Run:
                 records = self._pass_stops(tuner, agenda, folder, display, rank_and_prune)
             except LossDiverged as error:
                 kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
-                raise LossDiverged(f"{error}; {kept}. Lower lr or finetune_lr in the Recipe and start again.") from None
+                raise LossDiverged(
+                    f"{error}; {kept}. Lower lr or finetune_scale in the Recipe and start again."
+                ) from None
             finally:
                 display.close()
                 tuner.close()

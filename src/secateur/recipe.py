@@ -25,8 +25,8 @@ class Recipe:
     lr: float = 1e-3
     """The highest learning rate; not used when `optimizer` is a function, which sets its own."""
     weight_decay: float = 0.01
-    finetune_lr: float = 1.0
-    """The learning rate of fine-tuning as a multiple of the learning rate of training."""
+    finetune_scale: float = 1.0
+    """The learning rate of fine-tuning, as a multiple of that of training."""
     lr_schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """How the rate falls, within training and within each recovery, after the warm-up."""
     warmup: float = 0.05
@@ -43,7 +43,7 @@ class Recipe:
             )
         if self.lr_schedule not in ("cosine", "linear", "constant"):
             raise UsageError(f'There is no lr_schedule {self.lr_schedule!r}; choose "cosine", "linear" or "constant".')
-        for name in ("lr", "finetune_lr", "temperature"):
+        for name in ("lr", "finetune_scale", "temperature"):
             if not (math.isfinite(value := getattr(self, name)) and value > 0):
                 raise UsageError(f"{name} is {value}; give a number above 0.")
         for name in ("warmup", "distill"):

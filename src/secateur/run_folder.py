@@ -104,9 +104,7 @@ class RunFolder:
                 save_model(result.model, str(partial))
             result.masks.save(self.path / MASKS_FILE)
             write_text(self.path / RESULT_FILE, json.dumps(result.to_json(), indent=2))
-            for state in self._states():
-                shutil.rmtree(state)
-            (self.path / DENSE_FILE).unlink(missing_ok=True)
+            self._drop_states()
         self.barrier()
 
     @property
@@ -115,6 +113,8 @@ class RunFolder:
 
     def stored_result(self, model: nn.Module) -> Result:
         """The outcome of a run that ended here; fills `model` with its weights."""
+        if self.main:
+            self._drop_states()  # if the run was killed at the very end, they are still there
         try:
             load_model(model, self.path / "model.safetensors")
             return Result.from_json(_read_json(self.path / RESULT_FILE), model, Masks.load(self.path / MASKS_FILE))
@@ -127,6 +127,11 @@ class RunFolder:
         if not self.path.is_dir():
             return []
         return sorted(entry for entry in self.path.iterdir() if _STATE.fullmatch(entry.name))
+
+    def _drop_states(self) -> None:
+        for state in self._states():
+            shutil.rmtree(state)
+        (self.path / DENSE_FILE).unlink(missing_ok=True)
 
     def _require_same(self, stored: Any, settings: Mapping[str, Any]) -> None:
         if not isinstance(stored, dict) or stored.get("version") != _VERSION:

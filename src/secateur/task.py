@@ -27,7 +27,8 @@ class Task:
 
     @property
     def metric_name(self) -> str:
-        return getattr(self.metric, "__name__", "metric")
+        name = getattr(self.metric, "__name__", "")
+        return name if name.isidentifier() else "metric"
 
     def __post_init__(self) -> None:
         _require_batches("train_data", self.train_data)

@@ -77,7 +77,7 @@ class Tuner:
         self._teacher: nn.Module | None = None
         self._original = model
         self._hold: Hold | None = None
-        plain = copy.deepcopy(unwrap(model))
+        plain = _copy_of(model)
         if any(parameter.requires_grad for parameter in plain.parameters()):
             optimizer = make_optimizer(recipe, plain)
             self.model, self.optimizer, self._train_data = accelerator.prepare(plain, optimizer, task.train_data)
@@ -102,7 +102,7 @@ class Tuner:
             raise UsageError("Every parameter is frozen, so nothing can be trained; use train=0 and finetune=0.")
         if epoch.phase_start == 0:
             self.optimizer.optimizer.state.clear()  # momentum of another phase points the wrong way
-        scale = self.recipe.finetune_lr if epoch.phase == "fine-tune" else 1.0
+        scale = self.recipe.finetune_scale if epoch.phase == "fine-tune" else 1.0
         ramp = dict(epoch.ramp)
         self._set_epoch(epoch.number)
         with training(self.model):
@@ -184,7 +184,7 @@ class Tuner:
 
     def plain_model(self) -> nn.Module:
         """The model as it is now, as the user's own class, without wrappers, whole in every process."""
-        plain = copy.deepcopy(unwrap(self._original))
+        plain = _copy_of(self._original)
         trained = self.module
         now = dict([*trained.named_parameters(), *trained.named_buffers()])
         with torch.no_grad():
@@ -242,6 +242,16 @@ class Tuner:
         return prepare_data_loader(
             self.task.eval_data, self.accelerator.device, num_processes=1, process_index=0, put_on_device=True
         )
+
+
+def _copy_of(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(unwrap(model))
+    except Exception as error:
+        raise UsageError(
+            f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files, "
+            "or use plan_weights and hold in your own training loop."
+        ) from error
 
 
 def _imitation_loss(teacher: nn.Module, seen: list[tuple[Any, Any, Any]], temperature: float) -> Tensor:

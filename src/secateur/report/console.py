@@ -18,11 +18,12 @@ SHORT_RULE = 2.0
 
 
 def print_demo(demo: Demo, console: Console) -> None:
+    epochs = f"{demo.epochs:g} epoch{'' if demo.epochs == 1 else 's'}"
     lines = [
-        f"Accuracy in % on {demo.test_images:,} test images; trained on {demo.train_images:,} for {demo.epochs:g} "
-        f"epochs, fine-tuned for {SHARE} of that, seed {demo.seed}. MACs are for one image; zeros are multiplied, too. "
-        f"Latency is eager PyTorch in float32, one thread, batch {LATENCY_BATCH}; the null control (dense against its "
-        f"own copy) measured {demo.control} × dense.",
+        f"Accuracy in % on {demo.test_images:,} test images; trained on {demo.train_images:,} for {epochs}, fine-tuned "
+        f"for {SHARE} of that, seed {demo.seed}. MACs are for one image; zeros are multiplied, too. Latency is eager "
+        f"PyTorch in float32, one thread, batch {LATENCY_BATCH}; the null control (dense against its own copy) measured "
+        f"{demo.control} × dense.",
         "",
         f"Did the rule of thumb hold here? (5–15 points lost at the cut, 1–2 points short after {SHARE} of the epochs)",
         *(f"- {version.name}: {rule_of_thumb(version.result)}" for version in demo.versions[1:]),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
@@ -11,7 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from secateur.result import Record
 
-__all__ = ["Display", "LiveDisplay", "PlainDisplay", "SilentDisplay", "make_display"]
+__all__ = ["Display", "LiveDisplay", "PlainDisplay", "SilentDisplay", "make_display", "working"]
 
 
 class Display(Protocol):
@@ -33,6 +35,18 @@ def make_display(enabled: bool, title: str = "") -> Display:
     if not enabled:
         return SilentDisplay()
     return LiveDisplay(title) if sys.stderr.isatty() else PlainDisplay(title)
+
+
+@contextmanager
+def working(on: str, shown: bool) -> Iterator[None]:
+    """Says what takes a while where there are no steps to count."""
+    if shown and sys.stderr.isatty():
+        with Console(stderr=True).status(on):
+            yield
+    else:
+        if shown:
+            print(on, file=sys.stderr, flush=True)
+        yield
 
 
 class SilentDisplay:
