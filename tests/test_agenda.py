@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,7 +89,7 @@ def test_epochs_that_make_no_sense_are_refused(finetune: float | str, message: s
         parse_epochs(finetune, None)
 
 
-@pytest.mark.parametrize("amount", [0.9, "90%", "0.9", " 90 % "])
+@pytest.mark.parametrize("amount", [0.9, "90%", "0.9", " 90 % ", np.float32(0.9)])
 def test_amounts(amount: float | str) -> None:
     assert parse_amount(amount) == pytest.approx(0.9)
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import secateur
 import secateur.task
 from tests import killable
-from tests.models import ConvNet
+from tests.models import ConvNet, blobs
 
 KILLS = 24
 QUICK = secateur.Recipe(lr=3e-3, distill=0.3)
@@ -150,7 +150,12 @@ def test_a_loss_that_turns_nan_stops_and_keeps_the_last_state(tmp_path: Path, lo
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"amount": 0.6}, "amount was 0.5, now 0.6"), ({"seed": 1}, "seed was 0, now 1"), ({"finetune": 2}, "stops was")],
+    [
+        ({"amount": 0.6}, "amount was 0.5, now 0.6"),
+        ({"seed": 1}, "seed was 0, now 1"),
+        ({"finetune": 2}, "finetune was 1.0, now 2.0"),
+        ({"train_data": DataLoader(blobs(), 16)}, "batches per epoch was 8, now 16"),
+    ],
 )
 def test_another_run_in_the_same_folder_is_refused(
     tmp_path: Path, loaders: dict[str, DataLoader], change: dict[str, Any], message: str
@@ -187,6 +192,12 @@ def test_every_schedule_goes_on_from_every_stop(
         except KeyboardInterrupt:
             pass
     assert_same(resumed, whole)
+
+
+def test_the_same_run_may_be_written_differently(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    first = prune(tmp_path, loaders, amount=0.5, keep={"conv", "output"}, finetune=1)
+    again = prune(tmp_path, loaders, amount="50%", keep=("output", "conv"), finetune=1.0)
+    assert_same(again, first)
 
 
 def test_another_number_of_processes_is_refused(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:

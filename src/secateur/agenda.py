@@ -80,11 +80,6 @@ class Agenda:
     def batches(self) -> int:
         return self.batches_before(len(self.stops))
 
-    @property
-    def labels(self) -> list[str]:
-        """The stops in words, to tell one run from another."""
-        return [f"{s.label} ({s.batches} batches)" if isinstance(s, Epoch) else s.label for s in self.stops]
-
     def batches_before(self, stop: int) -> int:
         """Training batches in the first `stop` stops."""
         return sum(done.batches for done in self.stops[:stop] if isinstance(done, Epoch))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from numbers import Real
 
 from secateur.errors import UsageError
 
@@ -36,7 +37,7 @@ def _number(value: Amount, what: str) -> float:
         text = value.strip()
         with suppress(ValueError):
             number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+    elif isinstance(value, Real) and not isinstance(value, bool):  # NumPy's numbers, too
         number = float(value)
     if not (math.isfinite(number) and number >= 0):
         raise UsageError(f'{what} is {value!r}; give a fraction such as 0.9 or a percentage such as "90%".')

@@ -103,7 +103,14 @@ def prune(
         model=model,
         task=Task(train_data, eval_data, loss, metric),
         recipe=recipe or Recipe(),
-        settings={"amount": amount, "schedule": schedule, "ranking": _named(ranking)},
+        settings={
+            "amount": None if amount is None else parse_amount(amount),
+            "schedule": schedule,
+            "cuts": cuts,
+            "train": train_epochs,
+            "finetune": finetune_epochs,
+            "ranking": _as_json(ranking),
+        },
         run_dir=run_dir,
         seed=seed,
         accelerator=accelerator,
@@ -136,7 +143,7 @@ def train(
         model=model,
         task=Task(train_data, eval_data, loss, metric),
         recipe=recipe or Recipe(),
-        settings={},
+        settings={"train": train_epochs},
         run_dir=run_dir,
         seed=seed,
         accelerator=accelerator,
@@ -167,8 +174,7 @@ class _Run:
             agenda = make_stops(tuner.epoch_batches)
             folder = RunFolder(self.run_dir, accelerator) if self.run_dir else None
             if folder:
-                identity = _identity(self.model, agenda)
-                folder.open({**self.settings, **identity, "seed": self.seed, "processes": accelerator.num_processes})
+                folder.open({**self.settings, **self._circumstances(tuner)})
                 if folder.finished:
                     return folder.stored_result(copy.deepcopy(unwrap(self.model)))
             display = self._display(accelerator.is_main_process)
@@ -220,6 +226,17 @@ class _Run:
                 folder.save(records, tuner)
         return records
 
+    def _circumstances(self, tuner: Tuner) -> dict[str, Any]:
+        """What a resumed run must share with the one it continues: not the weights, which come from its folder."""
+        state = unwrap(self.model).state_dict()
+        shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in state.items()]
+        return {
+            "architecture": hashlib.sha256(repr(shapes).encode()).hexdigest()[:16],
+            "batches per epoch": tuner.epoch_batches,
+            "processes": tuner.accelerator.num_processes,
+            "seed": self.seed,
+        }
+
     def _display(self, main_process: bool) -> Display:
         if isinstance(self.progress, bool):
             return make_display(self.progress and main_process)
@@ -256,14 +273,14 @@ def _options_at(amount: Amount | None, ranking: Ranking, schedule: Schedule, pro
     return options
 
 
-def _named(ranking: Ranking) -> dict[str, Any]:
-    """The options as plain values; a score function is known by its name."""
+def _as_json(ranking: Ranking) -> dict[str, Any]:
+    """The options as plain values, written the same way every time; a score function is known by its name."""
     score = ranking.get("score", "l1")
-    return {**ranking, "score": score if isinstance(score, str) else getattr(score, "__qualname__", "custom")}
-
-
-def _identity(model: nn.Module, agenda: Agenda) -> dict[str, Any]:
-    """What a resumed run must share with the one it continues: not the weights, which come from its folder."""
-    shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in unwrap(model).state_dict().items()]
-    architecture = hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
-    return {"stops": agenda.labels, "architecture": architecture}
+    return {
+        "scope": ranking.get("scope", "global"),
+        "pattern": ranking.get("pattern"),
+        "score": score if isinstance(score, str) else getattr(score, "__qualname__", "custom"),
+        "keep": sorted(ranking.get("keep", ())),
+        "include": sorted(ranking.get("include", ())),
+        "per_layer": {name: parse_amount(own) for name, own in (ranking.get("per_layer") or {}).items()},
+    }

@@ -135,13 +135,13 @@ class RunFolder:
 
     def _require_same(self, stored: Any, settings: Mapping[str, Any]) -> None:
         if not isinstance(stored, dict) or stored.get("version") != _VERSION:
-            raise SecateurError(f"{self.path} holds a run of another version of secateur; choose another run_dir.")
+            raise SecateurError(f"{self.path} holds a run of another version of secateur; choose another folder.")
         before = stored["settings"]
         changed = [key for key in settings if before.get(key) != json.loads(json.dumps(settings[key]))]
         if changed:
             differences = ", ".join(f"{key} was {before.get(key)!r}, now {settings[key]!r}" for key in changed)
             raise UsageError(
-                f"{self.path} holds another run ({differences}); choose another run_dir, or delete it to start again."
+                f"{self.path} holds another run ({differences}); choose another folder, or delete it to start anew."
             )
 
 

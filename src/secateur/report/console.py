@@ -22,8 +22,8 @@ def print_demo(demo: Demo, console: Console) -> None:
     lines = [
         f"Accuracy in % on {demo.test_images:,} test images; trained on {demo.train_images:,} for {epochs}, fine-tuned "
         f"for {SHARE} of that, seed {demo.seed}. MACs are for one image; zeros are multiplied, too. Latency is eager "
-        f"PyTorch in float32, one thread, batch {LATENCY_BATCH}; the null control (dense against its own copy) measured "
-        f"{demo.control} × dense.",
+        f"PyTorch in float32, one thread, batch {LATENCY_BATCH}; the null control (dense against its own copy) "
+        f"measured {demo.control} × dense.",
         "",
         f"Did the rule of thumb hold here? (5–15 points lost at the cut, 1–2 points short after {SHARE} of the epochs)",
         *(f"- {version.name}: {rule_of_thumb(version.result)}" for version in demo.versions[1:]),
