@@ -121,6 +121,10 @@ def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     masks = Masks.load(tmp_path / "demo" / "two-of-four" / "masks.safetensors")
     assert masks.pattern == "2:4"
 
+    nowhere = run(*args, "--data", str(tmp_path))
+    assert nowhere.returncode == 2
+    assert (tmp_path / "demo" / "demo.json").exists(), "a call that cannot work does not cost the last outcome"
+
     third = run(*args, env={**os.environ, "COLUMNS": "80"})
     assert third.returncode == 0, third.stderr
     assert "dense: train epoch 1/1" in third.stderr, "a finished demo is made anew"

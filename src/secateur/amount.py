@@ -31,13 +31,13 @@ def parse_share(value: str, what: str) -> float:
     return _number(value, what)
 
 
-def _number(value: Amount, what: str) -> float:
+def _number(value: object, what: str) -> float:
     number = math.nan
     if isinstance(value, str):
         text = value.strip()
         with suppress(ValueError):
             number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    elif isinstance(value, Real) and not isinstance(value, bool):  # NumPy's numbers, too
+    elif not isinstance(value, bool) and isinstance(value, Real):  # NumPy's numbers, too
         number = float(value)
     if not (math.isfinite(number) and number >= 0):
         raise UsageError(f'{what} is {value!r}; give a fraction such as 0.9 or a percentage such as "90%".')

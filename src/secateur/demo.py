@@ -82,11 +82,11 @@ class Demo:
 
 def run_demo(out: Path, data: Path, epochs: float, seed: int, progress: bool = True) -> Demo:
     """Goes on where an interrupted demo in `out` stopped; a finished one there is made anew."""
+    train_set, test_set = load_fashion_mnist(data)
     if (out / "demo.json").exists():
         for part in PARTS:
             shutil.rmtree(out / part, ignore_errors=True)
         (out / "demo.json").unlink()
-    train_set, test_set = load_fashion_mnist(data)
     loaders: dict[str, Any] = {
         "train_data": DataLoader(train_set, BATCH, shuffle=True, drop_last=True),
         "eval_data": DataLoader(test_set, 500),
