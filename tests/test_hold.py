@@ -193,6 +193,35 @@ def test_release_lets_the_weights_move_again(convnet: ConvNet) -> None:
     assert revived(convnet, masks) > 0
 
 
+def test_an_optimizer_that_moves_weights_after_an_inner_one_is_held_as_a_whole(convnet: ConvNet) -> None:
+    class Lookahead(torch.optim.Optimizer):
+        """Pulls the weights towards slow copies after the inner step (Zhang et al., 2019)."""
+
+        def __init__(self, optimizer: Optimizer) -> None:
+            super().__init__(optimizer.param_groups, {})
+            self.optimizer = optimizer
+            self.slow = [[p.detach().clone() for p in group["params"]] for group in self.param_groups]
+
+        def step(self, closure: object = None) -> None:
+            self.optimizer.step()
+            with torch.no_grad():
+                for group, copies in zip(self.param_groups, self.slow, strict=True):
+                    for parameter, copied in zip(group["params"], copies, strict=True):
+                        parameter.lerp_(copied, 0.5)
+
+    optimizer = Lookahead(torch.optim.SGD(convnet.parameters(), 0.05))
+    masks = secateur.plan_weights(convnet, 0.8)
+    with secateur.hold(convnet, masks, optimizer):
+        warm_up(convnet, optimizer)
+        assert revived(convnet, masks) == 0
+
+
+def test_an_optimizer_of_another_model_is_noticed(convnet: ConvNet) -> None:
+    optimizer = OPTIMIZERS["AdamW"](copy.deepcopy(convnet))
+    with pytest.warns(secateur.SecateurWarning, match="trains none of the masked weights"):
+        secateur.hold(convnet, secateur.plan_weights(convnet, 0.8), optimizer)
+
+
 def test_the_model_carries_no_trace_of_the_hold(convnet: ConvNet) -> None:
     optimizer = OPTIMIZERS["AdamW"](convnet)
     with secateur.hold(convnet, secateur.plan_weights(convnet, 0.8), optimizer):

@@ -8,7 +8,8 @@ or buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import warnings
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -16,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from secateur.errors import UsageError
-from secateur.masks import Masks
+from secateur.errors import SecateurWarning, UsageError
+from secateur.masks import LayerMask, Masks
 from secateur.weights import unwrap
 
 __all__ = ["Hold", "apply", "hold"]
@@ -30,8 +31,8 @@ def apply(model: Model, masks: Masks) -> Model:
 
     The zeros are plain values: an optimizer would bring them back, so train with `secateur.hold` in force.
     """
-    for parameter, pruned in list(_masked_parameters(model, masks)):
-        _zero(parameter, pruned)
+    for parameter, layer in _masked_parameters(model, masks):
+        _zero(parameter, _laid_out_like(parameter, layer.pruned()))
     return model
 
 
@@ -40,8 +41,12 @@ class Hold:
 
     def __init__(self, model: nn.Module, masks: Masks, optimizer: Optimizer) -> None:
         self.masks = masks
-        self._optimizer = _innermost(optimizer)
-        self._held = list(_masked_parameters(model, masks))
+        self._optimizer = _stepping_optimizer(optimizer)
+        self._held = [
+            (parameter, _laid_out_like(parameter, layer.pruned()))
+            for parameter, layer in _masked_parameters(model, masks)
+        ]
+        self._warn_if_foreign()
         self._enforce()
         self._hook = self._optimizer.register_step_post_hook(self._after_step)
 
@@ -56,6 +61,17 @@ class Hold:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+    def _warn_if_foreign(self) -> None:
+        trained = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
+        masked = [parameter for parameter, _ in self._held if parameter.requires_grad]
+        if masked and not any(id(parameter) in trained for parameter in masked):
+            warnings.warn(
+                "The optimizer trains none of the masked weights, so there is nothing to hold; "
+                "create it from this model's parameters, after any copying or moving.",
+                SecateurWarning,
+                stacklevel=4,
+            )
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._enforce()
@@ -78,28 +94,30 @@ def hold(model: nn.Module, masks: Masks, optimizer: Optimizer) -> Hold:
     return Hold(model, masks, optimizer)
 
 
-def _innermost(optimizer: Optimizer) -> Optimizer:
-    """accelerate wraps an optimizer in a class that steps the inner one, so the hook belongs there."""
-    inner = getattr(optimizer, "optimizer", optimizer)
-    return inner if isinstance(inner, Optimizer) else optimizer
+def _stepping_optimizer(optimizer: Optimizer) -> Optimizer:
+    """The optimizer whose hooks run: accelerate's wrapper has none, and steps the one inside."""
+    accelerate = sys.modules.get("accelerate.optimizer")  # where nobody has imported it, nothing is wrapped
+    if accelerate is not None and isinstance(optimizer, accelerate.AcceleratedOptimizer):
+        inner: Optimizer = optimizer.optimizer
+        return inner
+    return optimizer
 
 
-def _masked_parameters(model: nn.Module, masks: Masks) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    """Each masked parameter with its pruned positions, laid out like the parameter itself."""
-    module = unwrap(model)
-    parameters = dict(module.named_parameters(remove_duplicate=False))
+def _masked_parameters(model: nn.Module, masks: Masks) -> list[tuple[nn.Parameter, LayerMask]]:
+    """Each masked parameter with its mask; all of them are checked before the first is handed out."""
+    parameters = dict(unwrap(model).named_parameters(remove_duplicate=False))
     for name, layer in masks.layers.items():
         if name not in parameters:
             raise UsageError(f"The masks name {name}, which this model lacks; use the architecture they were made for.")
-        parameter = parameters[name]
-        if tuple(parameter.shape) != layer.shape:
+        shape = tuple(parameters[name].shape)
+        if shape != layer.shape:
             raise UsageError(
-                f"The mask of {name} has shape {layer.shape}, but the weight has {tuple(parameter.shape)}; "
+                f"The mask of {name} has shape {layer.shape}, but the weight has {shape}; "
                 "use the architecture the masks were made for."
             )
-        if parameter.device.type == "meta":
+        if parameters[name].device.type == "meta":
             raise UsageError(f"{name} is on the meta device; load the model's weights first.")
-        yield parameter, _laid_out_like(parameter, layer.pruned())
+    return [(parameters[name], layer) for name, layer in masks.layers.items()]
 
 
 def _zero(tensor: Tensor, pruned: Tensor) -> None:
