@@ -4,13 +4,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import secateur
 from secateur.agenda import Check, Cut, Epoch, amount_at, make_agenda, parse_epochs
 from secateur.amount import parse_amount
-from secateur.recipe import learning_rate_factor
+from secateur.recipe import learning_rate_factor, make_optimizer
 
 
 def test_one_shot_trains_cuts_and_recovers() -> None:
@@ -117,6 +118,9 @@ def test_the_learning_rate_warms_up_and_falls(schedule, steps: int, warmup: floa
     "settings",
     [
         {"optimizer": "adm"},
+        {"optimizer": torch.optim.AdamW},
+        {"optimizer": torch.optim.SGD([torch.zeros(1)], 0.1)},
+        {"lr": "1e-3"},
         {"lr": 0},
         {"lr": float("nan")},
         {"warmup": 1.5},
@@ -129,3 +133,16 @@ def test_the_learning_rate_warms_up_and_falls(schedule, steps: int, warmup: floa
 def test_recipes_that_make_no_sense_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(secateur.UsageError, match=next(iter(settings))):
         secateur.Recipe(**settings)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda model: torch.optim.LBFGS(model.parameters()), "LBFGS"),
+        (lambda model: "adam", "returned a str"),
+        (lambda model: torch.optim.Adam([torch.zeros(1, requires_grad=True)]), "none of the model's parameters"),
+    ],
+)
+def test_optimizer_functions_are_checked(make, message: str) -> None:
+    with pytest.raises(secateur.UsageError, match=message):
+        make_optimizer(secateur.Recipe(optimizer=make), torch.nn.Linear(2, 2))

@@ -272,6 +272,41 @@ def test_a_default_run_leaves_no_settings_and_no_seed_behind(convnet: ConvNet, l
     assert Accelerator(cpu=True, mixed_precision="bf16").mixed_precision == "bf16"
 
 
+def test_the_users_accelerator_keeps_its_settings(convnet: ConvNet, loaders: Loaders) -> None:
+    accelerator = fresh_accelerator(gradient_accumulation_steps=4)
+    prune(convnet, **loaders)
+    assert accelerator.gradient_accumulation_steps == 4
+    prune(convnet, accelerator=accelerator, **loaders)
+    config = accelerator.dataloader_config
+    assert (config.use_seedable_sampler, config.data_seed) == (False, None)
+
+
+def test_an_accelerator_that_names_checkpoints_itself_is_refused(
+    convnet: ConvNet, loaders: Loaders, tmp_path: Path
+) -> None:
+    project = ProjectConfiguration(project_dir=str(tmp_path), automatic_checkpoint_naming=True)
+    with pytest.raises(secateur.UsageError, match="automatic_checkpoint_naming"):
+        prune(convnet, accelerator=fresh_accelerator(project_config=project), **loaders)
+
+
+def test_buffers_that_appear_or_grow_come_back(loaders: Loaders) -> None:
+    class Counting(ConvNet):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("first", None)
+            self.register_buffer("seen", torch.zeros(0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                self.first = x.mean().detach() if self.first is None else self.first
+                self.seen = torch.cat([self.seen, x.mean().detach().view(1)])
+            return super().forward(x)
+
+    model = prune(Counting(), **loaders).model
+    assert model.first is not None
+    assert len(model.seen) == 8
+
+
 def test_trackers_get_every_stop(convnet: ConvNet, loaders: Loaders, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -336,6 +371,13 @@ class Endless(IterableDataset):
         ({"schedule": "gradual", "finetune": 0}, "prunes while it fine-tunes"),
         ({"finetune": "15%"}, "original_epochs"),
         ({"train": -1}, "0 or more"),
+        ({"original_epochs": -90, "finetune": "15%"}, "original_epochs is -90"),
+        ({"tolerance": "2%"}, "tolerance is '2%'"),
+        ({"seed": -1}, "seed is -1"),
+        ({"keep": None}, "keep is None"),
+        ({"keep": [nn.Linear(1, 1)]}, "something other than names"),
+        ({"pattern": (2, 4)}, "The pattern"),
+        ({"run_dir": "/proc/nowhere"}, "cannot be made a folder"),
         ({"train_data": DataLoader([])}, "train_data is empty"),
         ({"eval_data": DataLoader([])}, "eval_data is empty"),
         ({"train_data": DataLoader(blobs(8), 32, drop_last=True)}, "train_data is empty"),
@@ -368,6 +410,13 @@ def test_a_model_that_cannot_be_copied_is_explained(convnet: ConvNet, loaders: L
     convnet.cache = convnet.hidden.weight * 2  # a tensor with a graph behind it, as a forward pass may leave
     with pytest.raises(secateur.UsageError, match=r"cannot be copied .* plan_weights and hold"):
         prune(convnet, **loaders)
+
+
+def test_labels_that_the_logits_do_not_classify_are_refused(convnet: ConvNet, loaders: Loaders) -> None:
+    images, labels = blobs(64).tensors
+    columns = DataLoader(TensorDataset(images, labels.view(-1, 1)), 32)
+    with pytest.raises(secateur.UsageError, match=r"\(32, 4\) do not classify labels of shape \(32, 1\)"):
+        prune(convnet, **{**loaders, "eval_data": columns})
 
 
 def test_a_batch_of_unknown_form_is_explained(convnet: ConvNet) -> None:

@@ -127,11 +127,18 @@ def test_a_layer_of_unknown_orientation_is_left_alone() -> None:
     assert "0.weight (which of its dimensions is the input is unknown)" in str(masks)
 
 
+def test_a_bias_that_is_asked_for_cannot_follow_a_pattern() -> None:
+    with pytest.raises(secateur.UsageError, match=r"0\.bias has no input dimension"):
+        secateur.plan_weights(nn.Sequential(nn.Linear(8, 8)), pattern="2:4", include=["0.bias"])
+
+
 def test_a_broken_pattern_is_noticed() -> None:
     model = nn.Sequential(nn.Linear(8, 8))
     masks = secateur.plan_weights(model, pattern="2:4")
     with pytest.raises(secateur.UsageError, match=r"0\.weight breaks 2:4 in 16 groups"):
         secateur.check_pattern(model, masks)
+    with pytest.raises(secateur.UsageError, match=r"name 0\.weight, which this model lacks"):
+        secateur.check_pattern(nn.ModuleDict({"a": nn.Linear(8, 8)}), masks)
     with pytest.raises(secateur.UsageError, match="N:M"):
         secateur.check_pattern(model, secateur.plan_weights(model, 0.5))
 
@@ -144,6 +151,10 @@ def test_conversion_for_tensor_cores_is_checked_up_to_the_kernel(monkeypatch: py
         secateur.to_semi_structured(model, masks)
     with pytest.raises(secateur.UsageError, match=r"model\.half\(\)"):
         secateur.to_semi_structured(model.float(), masks)
+    alone = nn.Linear(128, 64).half()
+    masks_alone = secateur.plan_weights(alone, pattern="2:4")
+    with pytest.raises(secateur.UsageError, match="CUDA only"):
+        secateur.to_semi_structured(secateur.apply(alone, masks_alone), masks_alone)
     one_of_four = secateur.plan_weights(model, pattern="1:4")
     with pytest.raises(secateur.UsageError, match="take 2:4, not 1:4"):
         secateur.to_semi_structured(model, one_of_four)

@@ -206,6 +206,43 @@ def test_a_later_plan_contains_the_earlier_one(first: float, second: float, scor
     assert later.zeros == round(second * units) * (4 if pattern else 1)
 
 
+def test_earlier_masks_that_cannot_be_contained_are_refused(convnet: ConvNet) -> None:
+    earlier = secateur.plan_weights(convnet, 0.5)
+    with pytest.raises(secateur.UsageError, match=r"earlier mask of conv\.weight fits no weight"):
+        secateur.plan_weights(convnet, 0.6, keep=["conv"], already=earlier)
+    with pytest.raises(secateur.UsageError, match="cuts through 4x1 blocks"):
+        secateur.plan_weights(convnet, 0.6, pattern="4x1", already=earlier)
+    counting = secateur.plan_weights(convnet, 0.6, score=lambda name, w: (1000 * w.abs()).long(), already=earlier)
+    assert counting.zeros == round(0.6 * counting.weights)
+
+
+def test_names_may_come_from_a_generator(convnet: ConvNet) -> None:
+    assert "conv.weight" not in secateur.plan_weights(convnet, 0.5, keep=(name for name in ["conv"])).layers
+
+
+def test_layers_with_one_input_or_output_are_pruned_too() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1))
+    assert list(secateur.plan_weights(model, 0.5, scope="layer").layers) == ["0.weight", "1.weight"]
+
+
+def test_taylor_scores_of_half_precision_do_not_underflow() -> None:
+    model = nn.Sequential(nn.Linear(64, 64, bias=False)).half()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.rand(64, 64) * 1e-3)
+    model[0].weight.grad = (torch.rand(64, 64) * 1e-5).half()
+    exact = (model[0].weight.detach().double() * model[0].weight.grad.double()).flatten().numpy()
+    expected = np.zeros(4096, bool)
+    expected[np.argsort(exact, kind="stable")[:2048]] = True
+    np.testing.assert_array_equal(pruned_flags(secateur.plan_weights(model, 0.5, score="taylor")), expected)
+
+
+def test_an_uninitialised_model_is_explained() -> None:
+    with pytest.raises(secateur.UsageError, match=r"0\.weight is not initialised yet; run the model once"):
+        secateur.plan_weights(nn.Sequential(nn.LazyLinear(4)), 0.5)
+    with pytest.raises(secateur.UsageError, match="The model is a dict"):
+        secateur.plan_weights({"weight": torch.ones(2, 2)}, 0.5)
+
+
 def test_wrapped_models_keep_plain_names(convnet: ConvNet) -> None:
     compiled = torch.compile(convnet, backend="eager")
     assert secateur.plan_weights(compiled, 0.5) == secateur.plan_weights(convnet, 0.5)

@@ -5,12 +5,13 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import secateur
 import secateur.task
@@ -130,6 +131,19 @@ def prune(folder: Path, loaders: dict[str, DataLoader], **options: Any) -> secat
     return secateur.prune(ConvNet(), settings.pop("amount", 0.5), run_dir=folder, **settings)
 
 
+def interrupt_every_second_time(metric: Callable[..., float]) -> Callable[..., float]:
+    calls = 0
+
+    def interrupting(model: torch.nn.Module, data: Any) -> float:
+        nonlocal calls
+        calls += 1
+        if calls % 2 == 0:
+            raise KeyboardInterrupt
+        return metric(model, data)
+
+    return interrupting
+
+
 def test_a_loss_that_turns_nan_stops_and_keeps_the_last_state(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
     calls = 0
 
@@ -176,15 +190,7 @@ def test_every_schedule_goes_on_from_every_stop(
 ) -> None:
     options = {"schedule": schedule, "cuts": 2, "finetune": 3, "score": score, "amount": 0.8}
     whole = prune(tmp_path / "whole", loaders, **options)
-    calls = 0
-
-    def interrupting(model: torch.nn.Module, data: Any) -> float:
-        nonlocal calls
-        calls += 1
-        if calls % 2 == 0:
-            raise KeyboardInterrupt
-        return secateur.task.accuracy(model, data)
-
+    interrupting = interrupt_every_second_time(secateur.task.accuracy)
     for _ in range(2 * len(whole.records)):
         try:
             resumed = prune(tmp_path / "parts", loaders, metric=interrupting, **options)
@@ -198,6 +204,56 @@ def test_the_same_run_may_be_written_differently(tmp_path: Path, loaders: dict[s
     first = prune(tmp_path, loaders, amount=0.5, keep={"conv", "output"}, finetune=1)
     again = prune(tmp_path, loaders, amount="50%", keep=("output", "conv"), finetune=1.0)
     assert_same(again, first)
+
+
+def test_training_does_not_take_a_pruning_run_for_its_own(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    prune(tmp_path, loaders)
+    with pytest.raises(secateur.UsageError, match=r"amount was 0\.5, now None"):
+        secateur.train(ConvNet(), 2, run_dir=tmp_path, progress=False, recipe=QUICK, **loaders)
+
+
+def test_a_finished_run_does_not_answer_for_another_recipe_or_model(
+    tmp_path: Path, loaders: dict[str, DataLoader]
+) -> None:
+    first = prune(tmp_path / "a", loaders)
+    with pytest.raises(secateur.UsageError, match="recipe was"):
+        prune(tmp_path / "a", loaders, recipe=secateur.Recipe(lr=1e-4))
+    assert prune(tmp_path / "a", loaders, tolerance=0.5).tolerance == 0.5
+    options = {"finetune": 0, "progress": False, **loaders, "run_dir": tmp_path / "b"}
+    secateur.prune(first.model, 0.9, **options)
+    with pytest.raises(secateur.UsageError, match="weights was"):
+        secateur.prune(ConvNet(), 0.9, **options)
+
+
+def test_a_learning_rate_can_be_lowered_on_the_way(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    """What the message about a diverged loss advises."""
+    with pytest.raises(secateur.SecateurError, match="Lower lr"):
+        prune(tmp_path, loaders, train=0, recipe=secateur.Recipe(optimizer="sgd", lr=1e20))
+    assert (tmp_path / "stop-0002").is_dir()
+    lowered = prune(tmp_path, loaders, train=0, recipe=secateur.Recipe(optimizer="sgd", lr=1e-3))
+    assert all(parameter.abs().max() < 10 for parameter in lowered.model.parameters())
+
+
+def test_samplers_with_a_generator_of_their_own_are_resumed(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    def sampled(folder: str, metric: Any = None) -> secateur.Result:
+        generator = torch.Generator().manual_seed(11)
+        sampler = WeightedRandomSampler([1.0] * 256, 256, generator=generator)
+        state = generator.get_state()
+        data = {**loaders, "train_data": DataLoader(blobs(), 32, sampler=sampler)}
+        try:
+            return prune(tmp_path / folder, data, **({"metric": metric} if metric else {}))
+        finally:
+            assert torch.equal(generator.get_state(), state), "the user's generator is as it was"
+
+    whole = sampled("whole")
+    interrupting = interrupt_every_second_time(secateur.task.accuracy)
+    for _ in range(10):
+        try:
+            resumed = sampled("parts", interrupting)
+            break
+        except KeyboardInterrupt:
+            pass
+    assert_same(resumed, whole)
 
 
 def test_another_number_of_processes_is_refused(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
@@ -230,6 +286,6 @@ def test_damaged_states_are_refused_in_one_sentence(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(secateur.UsageError, match="a file is in the way"):
+    with pytest.raises(secateur.UsageError, match="cannot be made a folder"):
         prune(tmp_path / "taken", loaders)
     assert (tmp_path / "taken").read_text() == "mine"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from secateur.errors import SecateurError
 
-__all__ = ["replace_file", "saving", "write_text"]
+__all__ = ["flush_folder", "replace_file", "saving", "write_text"]
 
 PARTIAL = ".partial"
 
@@ -38,6 +38,16 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 def write_text(path: str | Path, text: str) -> None:
     with replace_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def flush_folder(folder: Path) -> None:
+    """Brings the files of a folder, and the folder itself, to the disk, so that they outlast a power cut."""
+    for entry in [*(file for file in folder.iterdir() if file.is_file()), folder]:
+        descriptor = os.open(entry, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

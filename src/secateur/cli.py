@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
@@ -54,7 +55,7 @@ def demo(
         Path, typer.Option("--out", "-o", help="The folder for models and results.", file_okay=False)
     ] = Path("secateur-demo"),
     epochs: Annotated[float, typer.Option(help="Epochs to train the dense network for.", min=0.01)] = 10,
-    seed: Annotated[int, typer.Option(help="For the weights and the order of the data.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="For the weights and the order of the data.", min=0, max=2**32 - 1)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -107,7 +108,7 @@ def _print_warning(message: Warning | str, category: type[Warning], *where: obje
 
 
 def _command_line() -> str:
-    return " ".join(["secateur", *sys.argv[1:]])
+    return shlex.join(["secateur", *sys.argv[1:]])
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from secateur.errors import SecateurWarning, UsageError
 from secateur.masks import LayerMask, Masks
 from secateur.weights import unwrap
 
-__all__ = ["Hold", "apply", "hold"]
+__all__ = ["Hold", "apply", "hold", "masked_parameters"]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -31,7 +31,7 @@ def apply(model: Model, masks: Masks) -> Model:
 
     The zeros are plain values: an optimizer would bring them back, so train with `secateur.hold` in force.
     """
-    for parameter, layer in _masked_parameters(model, masks):
+    for parameter, layer in masked_parameters(model, masks):
         _zero(parameter, _laid_out_like(parameter, layer.pruned()))
     return model
 
@@ -44,7 +44,7 @@ class Hold:
         self._optimizer = _stepping_optimizer(optimizer)
         self._held = [
             (parameter, _laid_out_like(parameter, layer.pruned()))
-            for parameter, layer in _masked_parameters(model, masks)
+            for parameter, layer in masked_parameters(model, masks)
         ]
         self._warn_if_foreign()
         self._enforce()
@@ -88,8 +88,9 @@ class Hold:
 def hold(model: nn.Module, masks: Masks, optimizer: Optimizer) -> Hold:
     """Applies `masks` to `model` now and again after every step of `optimizer`.
 
-    Works with any `torch.optim.Optimizer` and with accelerate's wrapper around one. The optimizer must already hold
-    the model's parameters as they are now (after `.to(device)`, DDP or FSDP wrapping).
+    Works with any `torch.optim.Optimizer` and with accelerate's wrapper around one. The parameters are those that the
+    model has now: wrap it in DDP or FSDP first, and call `hold` again after anything that replaces parameters, such as
+    `load_state_dict(assign=True)`.
     """
     return Hold(model, masks, optimizer)
 
@@ -103,7 +104,7 @@ def _stepping_optimizer(optimizer: Optimizer) -> Optimizer:
     return optimizer
 
 
-def _masked_parameters(model: nn.Module, masks: Masks) -> list[tuple[nn.Parameter, LayerMask]]:
+def masked_parameters(model: nn.Module, masks: Masks) -> list[tuple[nn.Parameter, LayerMask]]:
     """Each masked parameter with its mask; all of them are checked before the first is handed out."""
     parameters = dict(unwrap(model).named_parameters(remove_duplicate=False))
     for name, layer in masks.layers.items():

@@ -1,4 +1,4 @@
-"""The errors and the warning that secateur raises: one sentence on what happened, one on what to do."""
+"""The errors and the warning that secateur raises: each says what is wrong and what to do."""
 
 __all__ = ["LossDiverged", "SecateurError", "SecateurWarning", "UsageError"]
 

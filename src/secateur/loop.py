@@ -8,11 +8,12 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
+import torch
 from accelerate import Accelerator
 from torch import nn
 
@@ -38,7 +39,7 @@ from secateur.result import Record, Result
 from secateur.run_folder import RunFolder
 from secateur.task import Loss, Metric, Task, accuracy, classification_loss
 from secateur.tune import Tuner, lent_accelerator
-from secateur.weights import unwrap
+from secateur.weights import full_tensor, listed, unwrap
 
 __all__ = ["prune", "train"]
 
@@ -90,7 +91,11 @@ def prune(
         **ranking: `scope`, `pattern`, `score`, `keep`, `include` and `per_layer`, as for `plan_weights`.
     """
     train_epochs = require_epochs("train", train)
-    finetune_epochs = parse_epochs(finetune, original_epochs or train_epochs)
+    original = train_epochs if original_epochs is None else require_epochs("original_epochs", original_epochs)
+    finetune_epochs = parse_epochs(finetune, original)
+    for option in ("keep", "include"):
+        if option in ranking:
+            ranking[option] = listed(option, ranking[option])
     _rehearse(model, amount, schedule, ranking)
 
     def rank_and_prune(tuner: Tuner, progress: float) -> None:
@@ -167,6 +172,12 @@ class _Run:
     progress: bool | Display
     tolerance: float
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
+            raise UsageError(f"seed is {self.seed!r}; give a whole number from 0 to 4294967295.")
+        if not isinstance(self.tolerance, int | float) or not self.tolerance >= 0:
+            raise UsageError(f"tolerance is {self.tolerance!r}; give a number in the metric's units, such as 0.02.")
+
     def walk(self, make_stops: Callable[[int], Agenda], rank_and_prune: Callable[[Tuner, float], None]) -> Result:
         """Passes every stop that an earlier, interrupted walk has not, and returns the outcome."""
         with lent_accelerator(self.accelerator, self.seed) as accelerator:
@@ -176,7 +187,8 @@ class _Run:
             if folder:
                 folder.open({**self.settings, **self._circumstances(tuner)})
                 if folder.finished:
-                    return folder.stored_result(copy.deepcopy(unwrap(self.model)))
+                    stored = folder.stored_result(copy.deepcopy(unwrap(self.model)))
+                    return replace(stored, tolerance=self.tolerance)
             display = self._display(accelerator.is_main_process)
             try:
                 records = self._pass_stops(tuner, agenda, folder, display, rank_and_prune)
@@ -227,11 +239,12 @@ class _Run:
         return records
 
     def _circumstances(self, tuner: Tuner) -> dict[str, Any]:
-        """What a resumed run must share with the one it continues: not the weights, which come from its folder."""
-        state = unwrap(self.model).state_dict()
-        shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in state.items()]
+        """What a resumed run must share with the one it continues."""
         return {
-            "architecture": hashlib.sha256(repr(shapes).encode()).hexdigest()[:16],
+            "architecture": _architecture(self.model),
+            # Where the run trains the model itself, it does not matter which weights a restarted program begins with.
+            "weights": None if self.settings["train"] else _weights(self.model),
+            "recipe": _recipe_text(self.recipe),
             "batches per epoch": tuner.epoch_batches,
             "processes": tuner.accelerator.num_processes,
             "seed": self.seed,
@@ -241,6 +254,25 @@ class _Run:
         if isinstance(self.progress, bool):
             return make_display(self.progress and main_process)
         return self.progress if main_process else SilentDisplay()
+
+
+def _architecture(model: nn.Module) -> str:
+    tensors = [*unwrap(model).named_parameters(), *unwrap(model).named_buffers()]
+    shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors]
+    return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
+
+
+def _weights(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for parameter in unwrap(model).parameters():
+        digest.update(full_tensor(parameter.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def _recipe_text(recipe: Recipe) -> str:
+    settings = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    optimizer = getattr(recipe.optimizer, "__qualname__", recipe.optimizer)
+    return ", ".join(f"{name}={value}" for name, value in {**settings, "optimizer": optimizer}.items())
 
 
 def _never_prune(tuner: Tuner, progress: float) -> None:

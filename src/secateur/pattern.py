@@ -91,6 +91,7 @@ class Block:
 
 def parse_pattern(text: str) -> NofM | Block:
     """Reads "2:4" or "4x1"."""
+    text = str(text)
     if match := re.fullmatch(r"(\d{1,4}):(\d{1,4})", text):
         n, m = map(int, match.groups())
         if 0 < n < m:

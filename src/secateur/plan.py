@@ -23,6 +23,7 @@ from secateur.weights import (
     find_weights,
     first_match,
     full_tensor,
+    listed,
     require_known,
     unwrap,
 )
@@ -68,8 +69,11 @@ def plan_weights(
         include: names of biases, norms, embeddings and other parameters that are to be pruned as well.
         per_layer: amounts for single layers, by name or wildcard; the first that fits counts. These layers are
             ranked on their own and do not count in `amount`.
-        already: masks that the new ones must contain: what is pruned stays pruned.
+        already: masks of an earlier plan of the same weights; what they prune stays pruned, and counts.
     """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"The model is a {type(model).__name__}; pass the nn.Module that holds the weights.")
+    keep, include = listed("keep", keep), listed("include", include)
     module = unwrap(model)
     if scope not in ("global", "layer"):
         raise UsageError(f'There is no scope {scope!r}; choose "global" or "layer".')
@@ -79,11 +83,16 @@ def plan_weights(
     require_known("per_layer", per_layer or {}, [name for weight in weights for name in (weight.name, *weight.aliases)])
     if parsed is not None:
         unclear = [weight for weight in weights if weight.input_dim is None]
+        asked = [w.name for w in unclear if first_match(dict.fromkeys(include, True), w)]
+        if asked:
+            raise UsageError(f"{asked[0]} has no input dimension for a pattern to run along; leave it out of include.")
         left_alone += [LeftAlone(w.name, "which of its dimensions is the input is unknown") for w in unclear]
         weights = [weight for weight in weights if weight.input_dim is not None]
         _require_fit(weights, parsed)
     if not weights:
         raise UsageError(_nothing_to_prune(left_alone))
+    if already is not None:
+        _require_contained(already, weights, parsed)
     for weight in weights:
         check_finite(weight)
 
@@ -220,6 +229,21 @@ def _require_fit(weights: Iterable[Weight], pattern: NofM | Block) -> None:
         more = f" and {len(misfits) - 5} more" if len(misfits) > 5 else ""
         names = ", ".join(repr(w.name) for w in misfits[:5]) + (", …" if len(misfits) > 5 else "")
         raise UsageError(f"The pattern {pattern} does not divide {shown}{more}; leave them dense with keep=[{names}].")
+
+
+def _require_contained(already: Masks, weights: Sequence[Weight], pattern: NofM | Block | None) -> None:
+    """Refuses earlier masks that the new ones cannot contain."""
+    ranked = {weight.name: weight for weight in weights}
+    for name, layer in already.layers.items():
+        if name not in ranked or tuple(ranked[name].tensor.shape) != layer.shape:
+            raise UsageError(f"The earlier mask of {name} fits no weight in this ranking; plan the same weights again.")
+        if isinstance(pattern, Block):
+            input_dim = ranked[name].input_dim
+            assert input_dim is not None
+            if not bool((pattern.reduce(layer.pruned().float(), input_dim) % pattern.size == 0).all()):
+                raise UsageError(
+                    f"The earlier mask of {name} cuts through {pattern} blocks; plan with its own pattern."
+                )
 
 
 def _require_amount_of(pattern: NofM, amount: Amount | None, per_layer: Mapping[str, Amount] | None) -> None:

@@ -37,25 +37,32 @@ class Recipe:
     """How much distillation softens both models' outputs."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.optimizer, str) and self.optimizer not in ("adamw", "sgd"):
+        named = isinstance(self.optimizer, str) and self.optimizer in ("adamw", "sgd")
+        if not named and (isinstance(self.optimizer, str | type) or not callable(self.optimizer)):
             raise UsageError(
-                f'There is no optimizer {self.optimizer!r}; choose "adamw" or "sgd", or pass a function of the model.'
+                f'The optimizer {self.optimizer!r} is neither "adamw" nor "sgd" nor a function of the model; pass, for '
+                "example, lambda model: torch.optim.Adam(model.parameters(), 1e-3)."
             )
         if self.lr_schedule not in ("cosine", "linear", "constant"):
             raise UsageError(f'There is no lr_schedule {self.lr_schedule!r}; choose "cosine", "linear" or "constant".')
         for name in ("lr", "finetune_scale", "temperature"):
-            if not (math.isfinite(value := getattr(self, name)) and value > 0):
-                raise UsageError(f"{name} is {value}; give a number above 0.")
+            if not (_is_number(value := getattr(self, name)) and value > 0):
+                raise UsageError(f"{name} is {value!r}; give a number above 0.")
         for name in ("warmup", "distill"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise UsageError(f"{name} is {value}; give a number from 0 to 1.")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise UsageError(f"weight_decay is {self.weight_decay}; give 0 or a positive number.")
+            if not (_is_number(value := getattr(self, name)) and 0 <= value <= 1):
+                raise UsageError(f"{name} is {value!r}; give a number from 0 to 1.")
+        if not (_is_number(self.weight_decay) and self.weight_decay >= 0):
+            raise UsageError(f"weight_decay is {self.weight_decay!r}; give 0 or a positive number.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
     if callable(recipe.optimizer):
         optimizer = recipe.optimizer(model)
+        _require_usable(optimizer, model)
     else:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not trained:
@@ -73,6 +80,17 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     return optimizer
+
+
+def _require_usable(optimizer: object, model: nn.Module) -> None:
+    if not isinstance(optimizer, Optimizer) or isinstance(optimizer, torch.optim.LBFGS):
+        raise UsageError(
+            f"The optimizer function returned a {type(optimizer).__name__}; "
+            "return a torch optimizer that steps without a closure."
+        )
+    own = {id(parameter) for parameter in model.parameters()}
+    if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise UsageError("The optimizer trains none of the model's parameters; build it from the model it is given.")
 
 
 def learning_rate_factor(recipe: Recipe, step: int, steps: int) -> float:

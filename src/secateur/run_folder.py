@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from secateur.atomic import PARTIAL, replace_file, saving, write_text
+from secateur.atomic import PARTIAL, flush_folder, replace_file, saving, write_text
 from secateur.errors import SecateurError, UsageError
 from secateur.masks import Masks
 from secateur.result import Record, Result
@@ -44,13 +44,13 @@ class RunFolder:
     def open(self, settings: Mapping[str, Any]) -> None:
         """Starts a run here, or finds the same run that was started here before."""
         file = self.path / "run.json"
-        if file.exists():
+        if self.main and file.exists():
             self._require_same(_read_json(file), settings)
         elif self.main:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-            except (FileExistsError, NotADirectoryError):
-                raise UsageError(f"{self.path} cannot be a folder, because a file is in the way.") from None
+            except OSError as error:
+                raise UsageError(f"{self.path} cannot be made a folder ({error}); choose another one.") from error
             write_text(file, json.dumps({"version": _VERSION, "settings": settings}, indent=2))
         self.barrier()
 
@@ -71,7 +71,9 @@ class RunFolder:
                         tuner.masks.save(partial / MASKS_FILE)
                     write_text(partial / "progress.json", json.dumps([asdict(record) for record in records]))
                     older = self._states()
+                    flush_folder(partial)
                     partial.rename(final)
+                    flush_folder(self.path)
                     for state in older:
                         shutil.rmtree(state)
             except BaseException:
@@ -136,10 +138,12 @@ class RunFolder:
     def _require_same(self, stored: Any, settings: Mapping[str, Any]) -> None:
         if not isinstance(stored, dict) or stored.get("version") != _VERSION:
             raise SecateurError(f"{self.path} holds a run of another version of secateur; choose another folder.")
-        before = stored["settings"]
-        changed = [key for key in settings if before.get(key) != json.loads(json.dumps(settings[key]))]
+        before, now = stored["settings"], json.loads(json.dumps(settings))
+        if not self.finished:
+            before, now = ({**each, "recipe": None} for each in (before, now))  # it may change on the way
+        changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
         if changed:
-            differences = ", ".join(f"{key} was {before.get(key)!r}, now {settings[key]!r}" for key in changed)
+            differences = ", ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in changed)
             raise UsageError(
                 f"{self.path} holds another run ({differences}); choose another folder, or delete it to start anew."
             )

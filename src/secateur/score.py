@@ -34,7 +34,7 @@ def taylor(name: str, weight: Tensor) -> Tensor:
     """|w · ∂loss/∂w|: how much the loss would change, to first order, if the weight were zero."""
     if weight.grad is None:
         raise UsageError(f'The score "taylor" needs gradients, but {name} has none; run loss.backward() first.')
-    return (weight.detach() * weight.grad).abs()
+    return (weight.detach().double() * weight.grad).abs()  # products of half-precision numbers underflow
 
 
 def random(name: str, weight: Tensor) -> Tensor:
@@ -66,6 +66,8 @@ def score_weight(weight: Weight, function: Callable[[str, Tensor], Tensor]) -> T
         raise UsageError(
             f"The score function returned {got} for {weight.name}; return a tensor of shape {tuple(tensor.shape)}."
         )
+    if not scores.is_floating_point():
+        scores = scores.double()
     if scores.numel() and not (scores.amin() >= 0 and torch.isfinite(scores.amax())):
         raise UsageError(f"The scores of {weight.name} are not all finite and ≥ 0; return an importance, 0 for none.")
     return scores

@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from secateur.enforce import masked_parameters
 from secateur.errors import UsageError
 from secateur.masks import Masks
 from secateur.pattern import NofM, parse_pattern
@@ -26,6 +27,7 @@ def check_pattern(model: nn.Module, masks: Masks) -> None:
     pattern = parse_pattern(masks.pattern) if masks.pattern else None
     if not isinstance(pattern, NofM):
         raise UsageError(f'These masks have the pattern {masks.pattern}; plan them with pattern="2:4" or another N:M.')
+    masked_parameters(model, masks)  # the masks of another architecture are refused here
     weights = {weight.name: weight for weight in find_weights(unwrap(model), include=list(masks.layers))[0]}
     for name in masks.layers:
         weight = weights[name]
@@ -47,7 +49,11 @@ def to_semi_structured(model: Model, masks: Masks) -> Model:
     check_pattern(model, masks)
     converted = {}
     for name, module in unwrap(model).named_modules():
-        if isinstance(module, nn.Linear) and f"{name}.weight" in masks.layers and _fits_kernels(module.weight):
+        if (
+            isinstance(module, nn.Linear)
+            and f"{name}.weight".lstrip(".") in masks.layers
+            and _fits_kernels(module.weight)
+        ):
             if module.weight.device.type != "cuda":
                 raise UsageError(
                     f"{name}.weight is on {module.weight.device}, and 2:4 kernels exist for CUDA only; "

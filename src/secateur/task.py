@@ -63,10 +63,16 @@ def count_correct(model: nn.Module, data: Iterable[Any]) -> Iterable[Tensor]:
     with torch.no_grad():
         for batch in data:
             if isinstance(batch, Mapping):
-                yield logits_of(model(**batch)).argmax(-1) == batch["labels"]
+                logits, labels = logits_of(model(**batch)), batch["labels"]
             else:
                 inputs, labels = _pair(batch)
-                yield logits_of(model(inputs)).argmax(-1) == labels
+                logits = logits_of(model(inputs))
+            if logits.shape[:-1] != labels.shape:
+                raise UsageError(
+                    f"Logits of shape {tuple(logits.shape)} do not classify labels of shape {tuple(labels.shape)}; "
+                    "pass a metric of your own."
+                )
+            yield logits.argmax(-1) == labels
 
 
 def logits_of(outputs: Any) -> Tensor:

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.data_loader import DataLoaderStateMixin, prepare_data_loader
-from accelerate.state import AcceleratorState
+from accelerate.data_loader import DataLoaderStateMixin, get_sampler, prepare_data_loader
+from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DistributedType, broadcast_object_list, set_seed
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 from secateur.agenda import Epoch
 from secateur.atomic import replace_file
@@ -43,23 +44,34 @@ DENSE_FILE = "dense.safetensors"
 def lent_accelerator(accelerator: Accelerator | None, seed: int) -> Iterator[Accelerator]:
     """The user's accelerator or a default one, set so that a resumed run sees the data in the same order."""
     ours = accelerator is None and not AcceleratorState._shared_state
+    # accelerators share their accumulation settings: a default of ours would overwrite those of the user's own.
+    shared = GradientState._shared_state.get("plugin_kwargs")
+    accumulation = dict(shared) if shared and accelerator is None else None
     accelerator = accelerator or Accelerator()
     if accelerator._models:
         raise UsageError("The accelerator already holds prepared models; pass prune a fresh Accelerator.")
+    if accelerator.project_configuration.automatic_checkpoint_naming:
+        raise UsageError(
+            "automatic_checkpoint_naming puts states where no run finds them; turn it off and use run_dir."
+        )
     if accelerator.distributed_type == DistributedType.FSDP and not accelerator.is_fsdp2:
         raise UsageError("Masks need FSDP version 2, which keeps parameters whole; set fsdp_version=2.")
+    config = accelerator.dataloader_config
+    sampling = config.use_seedable_sampler, config.data_seed
     # The order of epoch n must depend on n and the seed alone, not on how often the program was stopped before it.
-    accelerator.dataloader_config.use_seedable_sampler = True
-    accelerator.dataloader_config.data_seed = seed
+    config.use_seedable_sampler, config.data_seed = True, seed
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=[]):  # the user's own random numbers go on as if nothing had happened
+        with torch.random.fork_rng():  # the user's own random numbers go on as if nothing had happened
             set_seed(seed, device_specific=True)
             yield accelerator
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
+        config.use_seedable_sampler, config.data_seed = sampling
         accelerator.free_memory()
+        if accumulation is not None:
+            GradientState().plugin_kwargs.update(accumulation)
         if ours:
             # accelerate keeps the settings of the first accelerator for the life of the process; a default of ours
             # must not stand in the way of one that the user sets up later.
@@ -77,6 +89,9 @@ class Tuner:
         self._teacher: nn.Module | None = None
         self._original = model
         self._hold: Hold | None = None
+        # accelerate and `_set_epoch` seed the generator of the user's sampler; `close` puts it back.
+        self._generator = _generator_of(task.train_data)
+        self._generator_state = self._generator.get_state() if self._generator is not None else None
         plain = _copy_of(model)
         if any(parameter.requires_grad for parameter in plain.parameters()):
             optimizer = make_optimizer(recipe, plain)
@@ -186,21 +201,31 @@ class Tuner:
         """The model as it is now, as the user's own class, without wrappers, whole in every process."""
         plain = _copy_of(self._original)
         trained = self.module
-        now = dict([*trained.named_parameters(), *trained.named_buffers()])
         with torch.no_grad():
-            for name, tensor in [*plain.named_parameters(), *plain.named_buffers()]:
-                tensor.copy_(full_tensor(now[name]))
+            for name, parameter in trained.named_parameters():
+                plain.get_parameter(name).copy_(full_tensor(parameter))
+            for name, buffer in trained.named_buffers():
+                # Assigned, because a buffer may have appeared or grown while the model was running.
+                path, _, leaf = name.rpartition(".")
+                plain.get_submodule(path)._buffers[leaf] = full_tensor(buffer).detach().clone()
         return plain
 
     def save(self, folder: Path) -> None:
         self.accelerator.save_state(str(folder))
 
     def load(self, folder: Path) -> None:
+        """Everything but the optimizer's settings: those are this call's, so that a rate can be lowered in between."""
+        groups = self.optimizer.param_groups if self.optimizer is not None else []
+        settings = [{key: value for key, value in group.items() if key != "params"} for group in groups]
         self.accelerator.load_state(str(folder))
+        for group, own in zip(self.optimizer.param_groups if groups else [], settings, strict=True):
+            group.update(own)
 
     def close(self) -> None:
         if self._hold is not None:
             self._hold.release()
+        if self._generator is not None and self._generator_state is not None:
+            self._generator.set_state(self._generator_state)
 
     def _loss(self, batch: Any, distill: bool) -> Tensor:
         with self.accelerator.autocast():
@@ -231,17 +256,25 @@ class Tuner:
                 self._train_data.end()
 
     def _set_epoch(self, number: int) -> None:
-        set_epoch = getattr(self._train_data, "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(number)
+        """Gives epoch `number` its order, also where a sampler draws it from a generator of its own."""
+        if not isinstance(self._train_data, DataLoaderStateMixin):
+            return
+        self._train_data.set_epoch(number)
+        if self._generator is not None:
+            self._generator.manual_seed(self.accelerator.dataloader_config.data_seed + number)
 
     def _evaluation_data(self) -> Any:
-        if self.task.metric is accuracy or not isinstance(self.task.eval_data, torch.utils.data.DataLoader):
+        if self.task.metric is accuracy or not isinstance(self.task.eval_data, DataLoader):
             return self.accelerator.prepare(self.task.eval_data)
         # A metric of the user's knows nothing of processes: each of them evaluates the whole data.
         return prepare_data_loader(
             self.task.eval_data, self.accelerator.device, num_processes=1, process_index=0, put_on_device=True
         )
+
+
+def _generator_of(data: Any) -> torch.Generator | None:
+    generator = getattr(get_sampler(data), "generator", None) if isinstance(data, DataLoader) else None
+    return generator if isinstance(generator, torch.Generator) else None
 
 
 def _copy_of(model: nn.Module) -> nn.Module:

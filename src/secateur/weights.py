@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import UninitializedParameter
 
 from secateur.errors import UsageError
 
@@ -101,6 +102,10 @@ def find_weights(
     for aliases in names.values():
         parameter = model.get_parameter(aliases[0])
         owners = [(modules[name.rpartition(".")[0]], name.rpartition(".")[2]) for name in aliases]
+        if isinstance(parameter, UninitializedParameter):
+            raise UsageError(
+                f"{aliases[0]} is not initialised yet; run the model once on an example before pruning it."
+            )
         if _any_matches(keep, aliases):
             left_alone.append(LeftAlone(aliases[0], "named in keep"))
         elif (reason := _reason_to_leave(parameter, owners)) and not _any_matches(include, aliases):
@@ -114,6 +119,16 @@ def find_weights(
     return found, left_alone
 
 
+def listed(option: str, patterns: Iterable[str]) -> list[str]:
+    """The patterns as a list, whatever they came in: a generator would be empty at its second use."""
+    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+        raise UsageError(f"{option} is {patterns!r}; give a list of names, such as {option}=['classifier'].")
+    listed = list(patterns)
+    if any(not isinstance(pattern, str) for pattern in listed):
+        raise UsageError(f"{option} holds something other than names; give a list such as {option}=['classifier'].")
+    return listed
+
+
 def first_match(options: Mapping[str, Value], weight: Weight) -> Value | None:
     """The value of the first pattern that names `weight`."""
     for pattern, value in options.items():
@@ -124,8 +139,6 @@ def first_match(options: Mapping[str, Value], weight: Weight) -> Value | None:
 
 def require_known(option: str, patterns: Iterable[str], names: Sequence[str]) -> None:
     """Refuses a pattern that names nothing, because a typo there would prune what the user wanted to protect."""
-    if isinstance(patterns, str):
-        raise UsageError(f"{option} is the string {patterns!r}; give a list of names, such as {option}=[{patterns!r}].")
     for pattern in patterns:
         if not any(_matches(pattern, name) for name in names):
             prefixes = {prefix for name in names for prefix in _prefixes(name)}
@@ -143,7 +156,9 @@ def _names_of_each_tensor(model: nn.Module) -> dict[object, list[str]]:
 
 
 def _identity(parameter: Tensor) -> object:
-    if parameter.device.type == "meta" or type(parameter.data) is not Tensor or parameter.numel() == 0:
+    if isinstance(parameter, UninitializedParameter) or parameter.device.type == "meta":
+        return id(parameter)
+    if type(parameter.data) is not Tensor or parameter.numel() == 0:
         return id(parameter)
     return parameter.data_ptr(), parameter.device, tuple(parameter.shape), parameter.stride(), parameter.dtype
 
@@ -156,7 +171,8 @@ def _reason_to_leave(parameter: Tensor, owners: Sequence[tuple[nn.Module, str]])
             return "a norm"
         if "bias" in leaf:
             return "a bias"
-        if sum(size > 1 for size in parameter.shape) < 2:
+        multiplies = isinstance(module, (nn.Linear, _ConvNd, *_PROJECTIONS_IN_ONE_MODULE))
+        if not multiplies and sum(size > 1 for size in parameter.shape) < 2:
             return "not a matrix"
         if leaf != "weight" and not (isinstance(module, _PROJECTIONS_IN_ONE_MODULE) and "weight" in leaf):
             return "its purpose is unknown; name it in include to prune it"
