@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-import torch
 from accelerate import Accelerator
 from torch import nn
 
@@ -30,6 +28,7 @@ from secateur.agenda import (
 )
 from secateur.amount import Amount, parse_amount
 from secateur.errors import LossDiverged, SecateurWarning, UsageError
+from secateur.identity import digest_of_architecture, digest_of_weights, ranking_as_json, recipe_as_text
 from secateur.masks import Masks
 from secateur.pattern import NofM, parse_pattern
 from secateur.plan import Ranking, plan_weights
@@ -39,7 +38,7 @@ from secateur.result import Record, Result
 from secateur.run_folder import RunFolder
 from secateur.task import Loss, Metric, Task, accuracy, classification_loss
 from secateur.tune import Tuner, lent_accelerator
-from secateur.weights import full_tensor, listed, unwrap
+from secateur.weights import listed, unwrap
 
 __all__ = ["prune", "train"]
 
@@ -114,7 +113,7 @@ def prune(
             "cuts": cuts,
             "train": train_epochs,
             "finetune": finetune_epochs,
-            "ranking": _as_json(ranking),
+            "ranking": ranking_as_json(ranking),
         },
         run_dir=run_dir,
         seed=seed,
@@ -241,10 +240,10 @@ class _Run:
     def _circumstances(self, tuner: Tuner) -> dict[str, Any]:
         """What a resumed run must share with the one it continues."""
         return {
-            "architecture": _architecture(self.model),
+            "architecture": digest_of_architecture(self.model),
             # Where the run trains the model itself, it does not matter which weights a restarted program begins with.
-            "weights": None if self.settings["train"] else _weights(self.model),
-            "recipe": _recipe_text(self.recipe),
+            "weights": None if self.settings["train"] else digest_of_weights(self.model),
+            "recipe": recipe_as_text(self.recipe),
             "batches per epoch": tuner.epoch_batches,
             "processes": tuner.accelerator.num_processes,
             "seed": self.seed,
@@ -254,25 +253,6 @@ class _Run:
         if isinstance(self.progress, bool):
             return make_display(self.progress and main_process)
         return self.progress if main_process else SilentDisplay()
-
-
-def _architecture(model: nn.Module) -> str:
-    tensors = [*unwrap(model).named_parameters(), *unwrap(model).named_buffers()]
-    shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors]
-    return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
-
-
-def _weights(model: nn.Module) -> str:
-    digest = hashlib.sha256()
-    for parameter in unwrap(model).parameters():
-        digest.update(full_tensor(parameter.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:16]
-
-
-def _recipe_text(recipe: Recipe) -> str:
-    settings = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
-    optimizer = getattr(recipe.optimizer, "__qualname__", recipe.optimizer)
-    return ", ".join(f"{name}={value}" for name, value in {**settings, "optimizer": optimizer}.items())
 
 
 def _never_prune(tuner: Tuner, progress: float) -> None:
@@ -303,16 +283,3 @@ def _options_at(amount: Amount | None, ranking: Ranking, schedule: Schedule, pro
             pattern: amount_at(schedule, parse_amount(own), progress) for pattern, own in per_layer.items()
         }
     return options
-
-
-def _as_json(ranking: Ranking) -> dict[str, Any]:
-    """The options as plain values, written the same way every time; a score function is known by its name."""
-    score = ranking.get("score", "l1")
-    return {
-        "scope": ranking.get("scope", "global"),
-        "pattern": ranking.get("pattern"),
-        "score": score if isinstance(score, str) else getattr(score, "__qualname__", "custom"),
-        "keep": sorted(ranking.get("keep", ())),
-        "include": sorted(ranking.get("include", ())),
-        "per_layer": {name: parse_amount(own) for name, own in (ranking.get("per_layer") or {}).items()},
-    }

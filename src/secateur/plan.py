@@ -82,13 +82,7 @@ def plan_weights(
     weights, left_alone = find_weights(module, keep, include)
     require_known("per_layer", per_layer or {}, [name for weight in weights for name in (weight.name, *weight.aliases)])
     if parsed is not None:
-        unclear = [weight for weight in weights if weight.input_dim is None]
-        asked = [w.name for w in unclear if first_match(dict.fromkeys(include, True), w)]
-        if asked:
-            raise UsageError(f"{asked[0]} has no input dimension for a pattern to run along; leave it out of include.")
-        left_alone += [LeftAlone(w.name, "which of its dimensions is the input is unknown") for w in unclear]
-        weights = [weight for weight in weights if weight.input_dim is not None]
-        _require_fit(weights, parsed)
+        weights = _fitted(weights, left_alone, parsed, include)
     if not weights:
         raise UsageError(_nothing_to_prune(left_alone))
     if already is not None:
@@ -220,6 +214,20 @@ def _prune_n_of_m(
     if already is not None and weight.name in already.layers:
         removed |= already.layers[weight.name].pruned().to(removed.device)
     return LayerMask.pack(removed)
+
+
+def _fitted(
+    weights: Sequence[Weight], left_alone: list[LeftAlone], pattern: NofM | Block, include: Sequence[str]
+) -> list[Weight]:
+    """The weights that the pattern can run along; those whose input dimension is unknown join `left_alone`."""
+    unclear = [weight for weight in weights if weight.input_dim is None]
+    asked = [weight.name for weight in unclear if first_match(dict.fromkeys(include, True), weight)]
+    if asked:
+        raise UsageError(f"{asked[0]} has no input dimension for a pattern to run along; leave it out of include.")
+    left_alone += [LeftAlone(weight.name, "which of its dimensions is the input is unknown") for weight in unclear]
+    fitted = [weight for weight in weights if weight.input_dim is not None]
+    _require_fit(fitted, pattern)
+    return fitted
 
 
 def _require_fit(weights: Iterable[Weight], pattern: NofM | Block) -> None:

@@ -1,0 +1,49 @@
+"""What makes two runs the same run: a folder's run goes on only where these agree."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from secateur.amount import parse_amount
+from secateur.plan import Ranking
+from secateur.recipe import Recipe
+from secateur.weights import full_tensor, unwrap
+
+__all__ = ["digest_of_architecture", "digest_of_weights", "ranking_as_json", "recipe_as_text"]
+
+
+def digest_of_architecture(model: nn.Module) -> str:
+    tensors = [*unwrap(model).named_parameters(), *unwrap(model).named_buffers()]
+    shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors]
+    return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
+
+
+def digest_of_weights(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for parameter in unwrap(model).parameters():
+        digest.update(full_tensor(parameter.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def recipe_as_text(recipe: Recipe) -> str:
+    settings = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    optimizer = getattr(recipe.optimizer, "__qualname__", recipe.optimizer)
+    return ", ".join(f"{name}={value}" for name, value in {**settings, "optimizer": optimizer}.items())
+
+
+def ranking_as_json(ranking: Ranking) -> dict[str, Any]:
+    """The options as plain values, written the same way every time; a score function is known by its name."""
+    score = ranking.get("score", "l1")
+    return {
+        "scope": ranking.get("scope", "global"),
+        "pattern": ranking.get("pattern"),
+        "score": score if isinstance(score, str) else getattr(score, "__qualname__", "custom"),
+        "keep": sorted(ranking.get("keep", ())),
+        "include": sorted(ranking.get("include", ())),
+        "per_layer": {name: parse_amount(own) for name, own in (ranking.get("per_layer") or {}).items()},
+    }
