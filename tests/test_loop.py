@@ -295,16 +295,21 @@ def test_buffers_that_appear_or_grow_come_back(loaders: Loaders) -> None:
             super().__init__()
             self.register_buffer("first", None)
             self.register_buffer("seen", torch.zeros(0))
+            self.register_buffer("steps", torch.zeros(()))
+            self.conv.register_buffer("steps", self.steps)
 
         def forward(self, x: Tensor) -> Tensor:
             if self.training:
                 self.first = x.mean().detach() if self.first is None else self.first
                 self.seen = torch.cat([self.seen, x.mean().detach().view(1)])
+                self.steps += 1
             return super().forward(x)
 
     model = prune(Counting(), **loaders).model
     assert model.first is not None
     assert len(model.seen) == 8
+    assert model.conv.steps is model.steps, "a shared buffer stays shared"
+    assert int(model.steps) == 8
 
 
 def test_trackers_get_every_stop(convnet: ConvNet, loaders: Loaders, tmp_path: Path) -> None:

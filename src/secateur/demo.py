@@ -80,7 +80,7 @@ class Demo:
         }
 
 
-def run_demo(out: Path, data: Path, epochs: float, seed: int, progress: bool = True) -> Demo:
+def run_demo(out: Path, data: Path, epochs: float, seed: int) -> Demo:
     """Goes on where an interrupted demo in `out` stopped; a finished one there is made anew."""
     train_set, test_set = load_fashion_mnist(data)
     if (out / "demo.json").exists():
@@ -95,22 +95,22 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int, progress: bool = T
     torch.manual_seed(seed)
     untrained = SmallResNet()
 
-    dense = train(untrained, epochs, run_dir=out / PARTS[0], progress=make_display(progress, "dense"), **settings)
+    dense = train(untrained, epochs, run_dir=out / PARTS[0], progress=make_display(True, "dense"), **settings)
     pruning: dict[str, Any] = {**settings, "finetune": SHARE, "original_epochs": epochs}
-    zeros = prune(dense.model, 0.9, run_dir=out / PARTS[1], progress=make_display(progress, "90 % zeros"), **pruning)
+    zeros = prune(dense.model, 0.9, run_dir=out / PARTS[1], progress=make_display(True, "90 % zeros"), **pruning)
     # The stem has one input channel and the pattern needs four.
     two_of_four = prune(
         dense.model,
         pattern="2:4",
         keep=["stem"],
         run_dir=out / PARTS[2],
-        progress=make_display(progress, "2:4 pattern"),
+        progress=make_display(True, "2:4 pattern"),
         **pruning,
     )
 
     results = {"dense": dense, "90 % zeros": zeros, "2:4 pattern": two_of_four}
     images = torch.stack([test_set[i][0] for i in range(LATENCY_BATCH)])
-    with working("timing the versions in turn", progress):
+    with working("timing the versions in turn"):
         latencies = compare_latency({name: result.model for name, result in results.items()}, images)
     versions = tuple(
         Version(

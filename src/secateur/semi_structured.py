@@ -48,15 +48,12 @@ def to_semi_structured(model: Model, masks: Masks) -> Model:
         raise UsageError(f'Sparse tensor cores take 2:4, not {masks.pattern}; plan with pattern="2:4".')
     check_pattern(model, masks)
     converted = {}
-    for name, module in unwrap(model).named_modules():
-        if (
-            isinstance(module, nn.Linear)
-            and f"{name}.weight".lstrip(".") in masks.layers
-            and _fits_kernels(module.weight)
-        ):
+    for path, module in unwrap(model).named_modules():
+        name = f"{path}.weight".lstrip(".")
+        if isinstance(module, nn.Linear) and name in masks.layers and _fits_kernels(module.weight):
             if module.weight.device.type != "cuda":
                 raise UsageError(
-                    f"{name}.weight is on {module.weight.device}, and 2:4 kernels exist for CUDA only; "
+                    f"{name} is on {module.weight.device}, and 2:4 kernels exist for CUDA only; "
                     "move the model with .to('cuda') on a GPU of compute capability 8.0 or newer."
                 )
             converted[module] = torch.sparse.to_sparse_semi_structured(module.weight.detach())

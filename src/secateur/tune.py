@@ -204,10 +204,14 @@ class Tuner:
         with torch.no_grad():
             for name, parameter in trained.named_parameters():
                 plain.get_parameter(name).copy_(full_tensor(parameter))
+            own = dict(plain.named_buffers())
+            home = next(plain.parameters()).device
             for name, buffer in trained.named_buffers():
-                # Assigned, because a buffer may have appeared or grown while the model was running.
-                path, _, leaf = name.rpartition(".")
-                plain.get_submodule(path)._buffers[leaf] = full_tensor(buffer).detach().clone()
+                if name in own and own[name].shape == buffer.shape:
+                    own[name].copy_(full_tensor(buffer))  # in place, because modules may share it
+                else:  # it appeared or grew while the model was running
+                    path, _, leaf = name.rpartition(".")
+                    plain.get_submodule(path)._buffers[leaf] = full_tensor(buffer).detach().clone().to(home)
         return plain
 
     def save(self, folder: Path) -> None:

@@ -38,14 +38,13 @@ def make_display(enabled: bool, title: str = "") -> Display:
 
 
 @contextmanager
-def working(on: str, shown: bool) -> Iterator[None]:
+def working(on: str) -> Iterator[None]:
     """Says what takes a while where there are no steps to count."""
-    if shown and sys.stderr.isatty():
+    if sys.stderr.isatty():
         with Console(stderr=True).status(on):
             yield
     else:
-        if shown:
-            print(on, file=sys.stderr, flush=True)
+        print(on, file=sys.stderr, flush=True)
         yield
 
 
