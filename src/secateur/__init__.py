@@ -13,6 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from secateur.anatomy import Anatomy as Anatomy
+    from secateur.anatomy import inspect as inspect
+    from secateur.channel_plan import Plan as Plan
+    from secateur.channels import plan_channels as plan_channels
     from secateur.enforce import Hold as Hold
     from secateur.enforce import apply as apply
     from secateur.enforce import hold as hold
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from secateur.loop import train as train
     from secateur.masks import Masks as Masks
     from secateur.plan import plan_weights as plan_weights
+    from secateur.prove.verify import Proof as Proof
+    from secateur.prove.verify import verify as verify
     from secateur.recipe import Recipe as Recipe
     from secateur.report.curve import save_curve as save_curve
     from secateur.result import Result as Result
@@ -33,8 +39,11 @@ __version__ = "0.1.0"
 
 # Imported on first use: torch takes seconds to load, and `secateur --help` does not need it.
 _HOME = {
+    "Anatomy": "anatomy",
     "Hold": "enforce",
     "Masks": "masks",
+    "Plan": "channel_plan",
+    "Proof": "prove.verify",
     "Recipe": "recipe",
     "Result": "result",
     "SecateurError": "errors",
@@ -43,11 +52,14 @@ _HOME = {
     "apply": "enforce",
     "check_pattern": "semi_structured",
     "hold": "enforce",
+    "inspect": "anatomy",
+    "plan_channels": "channels",
     "plan_weights": "plan",
     "prune": "loop",
     "save_curve": "report.curve",
     "to_semi_structured": "semi_structured",
     "train": "loop",
+    "verify": "prove.verify",
 }
 
 __all__ = ["__version__", *_HOME]

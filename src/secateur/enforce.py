@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from secateur.channel_plan import Plan
+from secateur.cut import cut
 from secateur.errors import SecateurWarning, UsageError
 from secateur.masks import LayerMask, Masks
 from secateur.weights import unwrap
@@ -26,14 +28,41 @@ __all__ = ["Hold", "apply", "hold", "masked_parameters"]
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def apply(model: Model, masks: Masks) -> Model:
-    """Sets the pruned weights of `model` to zero and returns the model. A mask that does not fit changes nothing.
+def apply(model: Model, plan: Masks | Plan, *, optimizer: Optimizer | None = None, verify: bool | None = None) -> Model:
+    """Carries out a plan on `model`, in place and all or nothing, and returns the model.
 
-    The zeros are plain values: an optimizer would bring them back, so train with `secateur.hold` in force.
+    Args:
+        model: with `Masks`, its pruned weights become zero. The zeros are plain values that an optimizer would bring
+            back, so train with `secateur.hold` in force. With a `Plan`, its layers shrink; parameters stay the same
+            objects.
+        plan: of `plan_weights` or `plan_channels`. One that does not fit the model changes nothing.
+        optimizer: for a `Plan`, an optimizer of the model; its momenta are cut along with the parameters.
+        verify: for a `Plan`, whether to prove it first, as `secateur.verify` does. By default a plan that was made in
+            this process is proven where that takes less than about a second, and otherwise tried out once on weights
+            without values. What fails is refused.
     """
+    if isinstance(plan, Plan):
+        _check(model, plan, verify)
+        cut(model, plan, optimizer)
+        return model
+    if optimizer is not None or verify is not None:
+        raise UsageError("optimizer and verify belong to plans of plan_channels; apply masks without them.")
+    masks = plan
     for parameter, layer in masked_parameters(model, masks):
         _zero(parameter, _laid_out_like(parameter, layer.pruned()))
     return model
+
+
+def _check(model: nn.Module, plan: Plan, prove: bool | None) -> None:
+    if prove is False or (prove is None and plan.example_inputs is None):
+        return
+    from secateur.prove.rehearsal import is_cheap_to_prove, rehearse
+    from secateur.prove.verify import verify
+
+    if prove or is_cheap_to_prove(model, plan):
+        verify(model, plan)
+    else:
+        rehearse(model, plan)
 
 
 class Hold:

@@ -30,6 +30,8 @@ __all__ = [
     "find_weights",
     "first_match",
     "full_tensor",
+    "listed",
+    "matches_any",
     "require_known",
     "unwrap",
 ]
@@ -106,9 +108,9 @@ def find_weights(
             raise UsageError(
                 f"{aliases[0]} is not initialised yet; run the model once on an example before pruning it."
             )
-        if _any_matches(keep, aliases):
+        if matches_any(keep, aliases):
             left_alone.append(LeftAlone(aliases[0], "named in keep"))
-        elif (reason := _reason_to_leave(parameter, owners)) and not _any_matches(include, aliases):
+        elif (reason := _reason_to_leave(parameter, owners)) and not matches_any(include, aliases):
             left_alone.append(LeftAlone(aliases[0], reason))
         elif parameter.dtype not in _RANKED or parameter.numel() == 0:
             kind = "empty" if parameter.dtype in _RANKED else f"{parameter.dtype}, which cannot be ranked"
@@ -132,7 +134,7 @@ def listed(option: str, patterns: Iterable[str]) -> list[str]:
 def first_match(options: Mapping[str, Value], weight: Weight) -> Value | None:
     """The value of the first pattern that names `weight`."""
     for pattern, value in options.items():
-        if _any_matches([pattern], [weight.name, *weight.aliases]):
+        if matches_any([pattern], [weight.name, *weight.aliases]):
             return value
     return None
 
@@ -185,7 +187,8 @@ def _input_dim(module: nn.Module) -> int | None:
     return 1 if isinstance(module, (nn.Linear, _ConvNd, *_PROJECTIONS_IN_ONE_MODULE)) else None
 
 
-def _any_matches(patterns: Iterable[str], names: Iterable[str]) -> bool:
+def matches_any(patterns: Iterable[str], names: Iterable[str]) -> bool:
+    """Whether one of the patterns names one of the parameters, or a module that holds it."""
     return any(_matches(pattern, name) for name in names for pattern in patterns)
 
 

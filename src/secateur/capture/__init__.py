@@ -1,0 +1,1 @@
+"""Capture: one forward pass becomes a `Trace`, a flat list of ATen calls. Only this knows torch's internals."""

@@ -1,0 +1,143 @@
+"""The sizes that modules hold: ints, tuples and lists of ints, and those in the configs and dicts that a module keeps.
+
+While a capture runs, each is a `Size` that knows where it lives. Configs are often shared by many modules, so each
+module gets a copy of its own: only then can it be told who read a number, and changed for that reader alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from secateur.capture.expressions import Attribute, Size
+
+__all__ = ["read_attribute", "sizes_with_origin", "unchanged", "write_attributes"]
+
+# Geometry, not width: these never follow a channel count, and every convolution and pool has them.
+_NOT_SIZES = frozenset(
+    """kernel_size stride padding dilation output_padding _reversed_padding_repeated_twice padding_idx layer_idx
+    layer_id scale_factor shift_size training""".split()
+)
+_OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
+_CONFIG_NAMES = ("config", "cfg", "args", "namespace", "settings", "params", "options")
+_DEEPEST = 3
+
+
+@contextmanager
+def sizes_with_origin(model: nn.Module) -> Iterator[dict[Attribute, int]]:
+    """Every size attribute is a `Size` inside; yields the values they have. `unchanged` puts the plain ints back."""
+    found: dict[Attribute, int] = {}
+    for path, module in model.named_modules():
+        holder = module.__dict__
+        for key in [key for key in holder if key not in _OF_EVERY_MODULE and key not in _NOT_SIZES]:
+            tagged = _tagged(holder[key], (path, (key,)), found)
+            if tagged is not None:
+                holder[key] = tagged
+    yield found
+
+
+def _tagged(value: Any, at: Attribute, found: dict[Attribute, int]) -> Any:
+    """`value` with its ints replaced by sizes; None where it holds none."""
+    path, way = at
+    if type(value) is int:
+        found[at] = value
+        return Size(value, ("attribute", at))
+    if type(value) in (tuple, list, torch.Size) and value and all(type(item) is int for item in value):
+        sizes = [_tagged(item, (path, (*way, i)), found) for i, item in enumerate(value)]
+        return sizes if type(value) is list else tuple(sizes)
+    if len(way) >= _DEEPEST:
+        return None
+    if type(value) is dict:
+        tagged = {key: _tagged(item, (path, (*way, key)), found) for key, item in value.items() if isinstance(key, str)}
+        tagged = {key: item for key, item in tagged.items() if item is not None}
+        return {**value, **tagged} if tagged else None
+    if _is_config(value):
+        twin = copy.copy(value)
+        for key, item in list(vars(twin).items()):
+            tagged_item = _tagged(item, (path, (*way, key)), found)
+            if tagged_item is not None:
+                vars(twin)[key] = tagged_item
+        return twin
+    return None
+
+
+def _is_config(value: object) -> bool:
+    if isinstance(value, nn.Module | Tensor | type) or not hasattr(value, "__dict__") or callable(value):
+        return False
+    return dataclasses.is_dataclass(value) or type(value).__name__.lower().endswith(_CONFIG_NAMES)
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Whatever the pass stores on a module, such as a cache, is gone afterwards, and what it replaced is back."""
+    before = [
+        (module, dict(module.__dict__), dict(module._buffers), dict(module._parameters)) for module in model.modules()
+    ]
+    try:
+        yield
+    finally:
+        for module, attributes, buffers, parameters in before:
+            pairs: list[tuple[dict[str, Any], dict[str, Any]]] = [
+                (module._buffers, buffers),
+                (module._parameters, parameters),
+                (module.__dict__, attributes),
+            ]
+            for now, then in pairs:
+                for key in [key for key in now if key not in then]:
+                    del now[key]
+                for key, value in then.items():
+                    if now[key] is not value:
+                        now[key] = value
+
+
+def read_attribute(model: nn.Module, attribute: Attribute) -> int | None:
+    """The number at `attribute`; None where there is none."""
+    path, way = attribute
+    try:
+        value: Any = model.get_submodule(path).__dict__
+        for step in way:
+            holder: Any = value if isinstance(value, tuple | list | dict) else vars(value)
+            value = holder[step]
+    except (AttributeError, KeyError, IndexError, TypeError):
+        return None
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def write_attributes(model: nn.Module, new: Mapping[Attribute, int]) -> Callable[[], None]:
+    """Gives each attribute its new number, in a config of the module's own; returns what undoes it."""
+    changed: list[tuple[dict[str, Any], str, Any]] = []
+    by_top: dict[tuple[str, str], dict[tuple[str | int, ...], int]] = {}
+    for (path, way), number in new.items():
+        by_top.setdefault((path, str(way[0])), {})[way[1:]] = number
+    for (path, key), numbers in by_top.items():
+        holder = model.get_submodule(path).__dict__
+        changed.append((holder, key, holder[key]))
+        for way, number in numbers.items():
+            holder[key] = _with_number(holder[key], way, number)
+
+    def undo() -> None:
+        for holder, key, old in reversed(changed):
+            holder[key] = old
+
+    return undo
+
+
+def _with_number(value: Any, way: tuple[str | int, ...], number: int) -> Any:
+    """A copy of `value` in which the place that `way` leads to holds `number`."""
+    if not way:
+        return number
+    step, rest = way[0], way[1:]
+    if isinstance(value, tuple | list):
+        items = list(value)
+        items[int(step)] = _with_number(items[int(step)], rest, number)
+        return type(value)(items)
+    twin = copy.copy(value)
+    held = twin if isinstance(twin, dict) else vars(twin)
+    held[step] = _with_number(held[step], rest, number)
+    return twin

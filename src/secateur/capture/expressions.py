@@ -1,0 +1,196 @@
+"""Sizes that remember where they came from.
+
+A `forward` holds sizes in Python: `self.num_heads`, `x.shape[1]`, `dim // 2`. During a capture those are `Size`s, ints
+that carry the expression they were computed by, so that after a cut each can be given the value it then must have.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias
+
+__all__ = [
+    "Attribute",
+    "Expression",
+    "Size",
+    "attributes_of",
+    "constant",
+    "evaluate",
+    "expression_of",
+    "leaves_of",
+    "listening",
+    "substitute",
+]
+
+Attribute: TypeAlias = tuple[str, tuple[str | int, ...]]
+"""A module's path, then the way from the module to the number: attribute names, keys and positions."""
+
+Expression: TypeAlias = tuple[Any, ...]
+"""("constant", n), ("attribute", Attribute), ("shape", value, axis), ("count", index) or (operator, left, right)."""
+
+OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
+class Listener(Protocol):
+    """Told about uses of sizes that are not arguments of a torch function."""
+
+    def compared(self, relation: str, left: Expression, right: Expression, outcome: bool) -> None: ...
+
+    def used_as_float(self, expression: Expression) -> None: ...
+
+
+_listener: Listener | None = None
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    global _listener
+    before, _listener = _listener, listener
+    try:
+        yield
+    finally:
+        _listener = before
+
+
+def _arithmetic(symbol: str, reflected: bool = False) -> Callable[[Size, Any], Any]:
+    function = OPERATORS[symbol]
+
+    def method(self: Size, other: Any) -> Any:
+        if not isinstance(other, int) or isinstance(other, bool):
+            if isinstance(other, float):
+                self.note_float()
+            return NotImplemented
+        left, right = (other, self) if reflected else (self, other)
+        value = function(int(left), int(right))
+        return Size(value, (symbol, expression_of(left), expression_of(right)))
+
+    return method
+
+
+def _comparison(relation: str, negated: bool, function: Callable[[int, int], bool]) -> Any:
+    def method(self: Size, other: Any) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented  # a float, a tensor or None: the other side decides
+        outcome = function(int(self), int(other))
+        if _listener is not None:
+            _listener.compared(relation, self.expression, expression_of(other), outcome != negated)
+        return outcome
+
+    return method
+
+
+class Size(int):
+    """An int with the expression it was computed by."""
+
+    expression: Expression
+
+    def __new__(cls, value: int, expression: Expression) -> Size:
+        size = int.__new__(cls, value)
+        size.expression = expression
+        return size
+
+    __hash__ = int.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)
+
+    def __deepcopy__(self, memo: object) -> int:
+        return int(self)
+
+    __add__ = _arithmetic("+")
+    __radd__ = _arithmetic("+", reflected=True)
+    __sub__ = _arithmetic("-")
+    __rsub__ = _arithmetic("-", reflected=True)
+    __mul__ = _arithmetic("*")
+    __rmul__ = _arithmetic("*", reflected=True)
+    __floordiv__ = _arithmetic("//")
+    __rfloordiv__ = _arithmetic("//", reflected=True)
+    __mod__ = _arithmetic("%")
+    __rmod__ = _arithmetic("%", reflected=True)
+
+    def __neg__(self) -> Size:
+        return Size(-int(self), ("-", constant(0), self.expression))
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __float__(self) -> float:
+        self.note_float()
+        return float(int(self))
+
+    def __truediv__(self, other: Any) -> Any:
+        self.note_float()
+        return int(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        self.note_float()
+        return other / int(self)
+
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        self.note_float()
+        return pow(int(self), other, modulus)
+
+    def __rpow__(self, other: Any, modulus: Any = None) -> Any:
+        self.note_float()
+        return pow(other, int(self), modulus)
+
+    def note_float(self) -> None:
+        if _listener is not None:
+            _listener.used_as_float(self.expression)
+
+    __eq__ = _comparison("==", negated=False, function=operator.eq)
+    __ne__ = _comparison("==", negated=True, function=operator.ne)
+    __lt__ = _comparison("<", negated=False, function=operator.lt)
+    __ge__ = _comparison("<", negated=True, function=operator.ge)
+    __le__ = _comparison("<=", negated=False, function=operator.le)
+    __gt__ = _comparison("<=", negated=True, function=operator.gt)
+
+
+def constant(value: int) -> Expression:
+    return "constant", int(value)
+
+
+def expression_of(value: int) -> Expression:
+    return value.expression if isinstance(value, Size) else constant(value)
+
+
+def leaves_of(expression: Expression) -> Iterator[Expression]:
+    if expression[0] in OPERATORS:
+        yield from leaves_of(expression[1])
+        yield from leaves_of(expression[2])
+    else:
+        yield expression
+
+
+def attributes_of(expression: Expression) -> set[Attribute]:
+    return {leaf[1] for leaf in leaves_of(expression) if leaf[0] == "attribute"}
+
+
+def substitute(expression: Expression, replace: Callable[[Expression], Expression]) -> Expression:
+    """The expression with every leaf replaced, folded where both sides of an operator are constants."""
+    if expression[0] not in OPERATORS:
+        return replace(expression)
+    left, right = substitute(expression[1], replace), substitute(expression[2], replace)
+    if left[0] == right[0] == "constant" and not (expression[0] in ("//", "%") and right[1] == 0):
+        return constant(OPERATORS[expression[0]](left[1], right[1]))
+    return expression[0], left, right
+
+
+def evaluate(expression: Expression, value_of: Callable[[Expression], int]) -> int | None:
+    """The value of an expression; None where it divides by zero."""
+    if expression[0] == "constant":
+        return int(expression[1])
+    if expression[0] not in OPERATORS:
+        return value_of(expression)
+    left, right = evaluate(expression[1], value_of), evaluate(expression[2], value_of)
+    if left is None or right is None or (expression[0] in ("//", "%") and right == 0):
+        return None
+    return OPERATORS[expression[0]](left, right)

@@ -1,0 +1,218 @@
+"""`capture`: runs the model once on example inputs and returns the `Trace`; the model stays exactly as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.modules.module as module_hooks
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
+
+from secateur.capture.attributes import sizes_with_origin, unchanged
+from secateur.capture.expressions import listening
+from secateur.capture.record import CallRecorder, FunctionRecorder, muted
+from secateur.capture.trace import Kind, Trace
+from secateur.errors import UsageError
+from secateur.modes import evaluating
+
+__all__ = ["capture", "plain_execution", "state_tensors", "tensors_in", "without_random_effects"]
+
+Leaf = tuple[Tensor, Kind, tuple[str, ...]]
+
+
+def capture(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trace:
+    """Runs `model` in evaluation mode, on real tensors, or without arithmetic where its weights are on meta."""
+    state = state_tensors(model)
+    on_meta = any(tensor.device.type == "meta" for tensor, _, _ in state)
+    with ExitStack() as stack:
+        stack.enter_context(evaluating(model))
+        stack.enter_context(unchanged(model))
+        stack.enter_context(without_random_effects())
+        stack.enter_context(plain_execution())
+        call: Callable[..., Any] = model
+        if on_meta:
+            call, args, kwargs, state = _fake(model, args, kwargs, state, stack)
+        inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
+        recorder = CallRecorder([*state, *inputs])
+        functions = FunctionRecorder(recorder)
+        attributes = stack.enter_context(sizes_with_origin(model))
+        stack.enter_context(_module_paths(model, recorder))
+        stack.enter_context(_opaque_autograd_functions(recorder))
+        stack.enter_context(listening(functions))
+        try:
+            with recorder, functions:
+                out = call(*args, **kwargs)
+        except Exception as error:
+            raise UsageError(
+                f"The model failed on the example inputs ({type(error).__name__}: {error}); "
+                "pass inputs that model(…) accepts, as a tensor, a tuple or a dict of keyword arguments."
+            ) from error
+        finally:
+            recorder.restore_overwritten()
+        outputs = [recorder.value(tensor) for tensor in tensors_in(out)]
+    untouched = [leaf for leaf in recorder.leaves if leaf.kind == "parameter" and leaf.index not in recorder.touched]
+    return Trace(
+        leaves=recorder.leaves,
+        calls=recorder.calls,
+        outputs=outputs,
+        uses=functions.uses,
+        comparisons=list(functions.comparisons),
+        float_uses=functions.float_uses,
+        attributes=attributes,
+        conjured=recorder.conjured,
+        untouched=untouched,
+        data_dependent=recorder.data_dependent,
+    )
+
+
+def state_tensors(model: nn.Module) -> list[Leaf]:
+    """Every tensor that the model holds, with all of its names; plain tensor attributes are constants."""
+    found: dict[int, tuple[Tensor, Kind, list[str]]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        found.setdefault(id(parameter), (parameter, "parameter", []))[2].append(name)
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        found.setdefault(id(buffer), (buffer, "buffer", []))[2].append(name)
+    for path, module in model.named_modules():
+        for key, value in module.__dict__.items():
+            if key not in ("_parameters", "_buffers", "_modules"):
+                for tensor in tensors_in(value, objects=False):
+                    found.setdefault(id(tensor), (tensor, "constant", []))[2].append(f"{path}.{key}")
+    return [(tensor, kind, tuple(names)) for tensor, kind, names in found.values()]
+
+
+def tensors_in(tree: Any, objects: bool = True) -> Iterator[Tensor]:
+    """The tensors in nested lists, dicts and dataclasses. Other objects, such as caches, are not looked into."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for item in tree.values():
+            yield from tensors_in(item, objects)
+    elif isinstance(tree, list | tuple | set | frozenset):
+        for item in tree:
+            yield from tensors_in(item, objects)
+    elif objects and dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        for field in dataclasses.fields(tree):
+            yield from tensors_in(getattr(tree, field.name, None), objects)
+
+
+@contextmanager
+def without_random_effects() -> Iterator[None]:
+    """The random generators of torch, NumPy and Python are afterwards where they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+@contextmanager
+def plain_execution() -> Iterator[None]:
+    """No gradients, no compiled regions, and no fast path of nn.MultiheadAttention: each would hide what happens."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+def _fake(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: list[Leaf], stack: ExitStack
+) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any], list[Leaf]]:
+    """The same call on tensors without data, for a model whose weights are on the meta device."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = {id(tensor): mode.from_tensor(tensor) for tensor, _, _ in state}
+    by_name: dict[str, Tensor] = {
+        name: fakes[id(tensor)] for tensor, kind, names in state if kind != "constant" for name in names
+    }
+
+    def as_fake(tree: Any) -> Any:
+        if isinstance(tree, Tensor):
+            return mode.from_tensor(tree.to("meta"))
+        if isinstance(tree, Mapping):
+            return {key: as_fake(item) for key, item in tree.items()}
+        if type(tree) in (list, tuple):
+            return type(tree)(as_fake(item) for item in tree)
+        return tree
+
+    fake_args, fake_kwargs = as_fake(args), as_fake(kwargs)
+    stack.enter_context(mode)
+
+    def call(*given: Any, **named: Any) -> Any:
+        return functional_call(model, by_name, given, named, tie_weights=False)
+
+    return call, fake_args, fake_kwargs, [(fakes[id(tensor)], kind, names) for tensor, kind, names in state]
+
+
+@contextmanager
+def _module_paths(model: nn.Module, recorder: CallRecorder) -> Iterator[None]:
+    """The recorder knows at every moment which module is running."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    stack = recorder.module_stack
+
+    def enter(module: nn.Module, args: Any) -> None:
+        stack.append(paths.get(id(module), stack[-1]))
+
+    def leave(module: nn.Module, args: Any, out: Any) -> None:
+        stack.pop()
+
+    hooks = [
+        module_hooks.register_module_forward_pre_hook(enter),
+        module_hooks.register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        with _wrappers_fall_through():
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def _wrappers_fall_through() -> Iterator[None]:
+    """torch's Python-level wrappers would hand themselves to the function mode whole, and hide the calls inside."""
+    import torch._tensor
+    import torch.functional
+    import torch.nn.functional
+
+    patched = []
+    for home in (torch.nn.functional, torch._tensor, torch.functional):
+        for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
+            if hasattr(home, name):
+                patched.append((home, name, getattr(home, name)))
+                setattr(home, name, lambda *args: False)
+    try:
+        yield
+    finally:
+        for home, name, function in patched:
+            setattr(home, name, function)
+
+
+@contextmanager
+def _opaque_autograd_functions(recorder: CallRecorder) -> Iterator[None]:
+    """A custom autograd function is one call that no rule knows: its backward may rely on anything."""
+    original = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.muted:
+            return original.__func__(cls, *args, **kwargs)
+        with muted(recorder):
+            out = original.__func__(cls, *args, **kwargs)
+        recorder.emit(None, args, kwargs, out, name=cls.__name__)
+        return out
+
+    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = original  # type: ignore[method-assign]

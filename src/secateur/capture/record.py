@@ -1,0 +1,265 @@
+"""Two modes that write a forward pass down: one sees every ATen call, the other every torch function with its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from secateur.capture.expressions import Expression, Size
+from secateur.capture.trace import Call, Comparison, Kind, SizeUse, Value
+
+__all__ = ["CallRecorder", "FunctionRecorder"]
+
+aten = torch.ops.aten
+
+# Functions that take sizes: written down even where all sizes are literals, because a literal cannot follow a cut.
+TAKES_SIZES = frozenset(
+    """view reshape expand broadcast_to unflatten zeros ones full empty rand randn new_zeros new_ones new_full
+    new_empty split split_with_sizes chunk narrow __getitem__ __setitem__ layer_norm rms_norm group_norm conv1d
+    conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d repeat repeat_interleave tile pad roll
+    channel_shuffle native_channel_shuffle pixel_shuffle tensor_split hsplit vsplit dsplit unsafe_chunk""".split()
+)
+
+# Ways for a tensor's values to leave torch's sight.
+ESCAPES = frozenset("numpy __array__ tolist __dlpack__ data_ptr".split())
+
+# Tensors from outside that are literals in the code, not results of something that was not seen.
+_LITERALS = frozenset(("lift_fresh", "lift_fresh_copy", "detach", "_to_copy"))
+
+_LOOKS_AT_VALUES = frozenset(("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "unique", "_unique2"))
+
+# Kept whole, because their parts hide what they are.
+WHOLE: dict[Callable[..., Any], Any] = {
+    torch._C._nn.linear: aten.linear.default,
+    torch._C._nn.scaled_dot_product_attention: aten.scaled_dot_product_attention.default,
+    torch._VF.lstm: aten.lstm.input,
+    torch._VF.gru: aten.gru.input,
+    torch._VF.rnn_tanh: aten.rnn_tanh.input,
+    torch._VF.rnn_relu: aten.rnn_relu.input,
+    torch.group_norm: aten.group_norm.default,
+    torch.layer_norm: aten.layer_norm.default,
+    torch.instance_norm: aten.instance_norm.default,
+    torch.matmul: aten.matmul.default,
+    Tensor.matmul: aten.matmul.default,
+    Tensor.__matmul__: aten.matmul.default,
+}
+_RECURRENT = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
+
+
+class CallRecorder(TorchDispatchMode):
+    """Writes every ATen call down, and keeps a copy of each parameter and buffer that a call writes to."""
+
+    def __init__(self, leaves: Sequence[tuple[Tensor, Kind, tuple[str, ...]]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.leaves: list[Value] = []
+        self.calls: list[Call] = []
+        self.conjured: dict[int, list[Value]] = {}
+        self.touched: set[int] = set()
+        self.data_dependent = False
+        self.module_stack: list[str] = [""]
+        self.muted = False
+        self.functions_running = 0
+        self._count = 0
+        self._value_of = WeakTensorKeyDictionary()
+        self._leaf_storage: dict[int, Tensor] = {}
+        self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}
+        for tensor, kind, names in leaves:
+            self.leaves.append(self._new_value(tensor, kind, names))
+            if kind != "input" and tensor.device.type != "meta" and type(tensor.data) is Tensor:
+                self._leaf_storage[tensor.untyped_storage()._cdata] = tensor
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if op._schema.is_mutable:
+            self._save_what_is_overwritten(op, args)
+        out = op(*args, **kwargs)
+        if not self.muted and op.namespace != "prim":  # fake tensors ask prim for their device
+            self.emit(op, args, kwargs, out)
+        return out
+
+    def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
+        op_name = name or op._schema.name.split("::")[-1]
+        bound = _bound(op, args, kwargs) if op is not None else {str(i): item for i, item in enumerate(args)}
+        inputs = {key: self._as_values(item, op_name) for key, item in bound.items()}
+        self.data_dependent |= op_name in _LOOKS_AT_VALUES
+        outputs = tuple(self._output_value(item) for item in _flat(out))
+        pointwise = op is not None and torch.Tag.pointwise in op.tags
+        hidden = self.functions_running == 0
+        self.calls.append(Call(len(self.calls), op_name, inputs, outputs, self.module_stack[-1], pointwise, hidden))
+
+    def value(self, tensor: Tensor, first_use: str = "") -> Value:
+        """The value of a tensor; one that no recorded call made is a constant."""
+        known = self._value_of.get(tensor)
+        if known is None:
+            known = self._new_value(tensor, "constant")
+            self.leaves.append(known)
+            if first_use not in _LITERALS and tensor.dim() > 0:
+                self.conjured.setdefault(len(self.calls), []).append(known)
+        self.touched.add(known.index)
+        return known  # type: ignore[no-any-return]
+
+    def restore_overwritten(self) -> None:
+        """Parameters and buffers hold again what they held before the pass."""
+        with torch.no_grad():
+            for tensor, before in self._overwritten.values():
+                tensor.copy_(before)
+
+    def _new_value(self, tensor: Tensor, kind: Kind, names: tuple[str, ...] = ()) -> Value:
+        floating = tensor.is_floating_point() or tensor.is_complex()
+        value = Value(
+            self._count, tuple(map(int, tensor.shape)), kind, names, floating, tensor.dtype in (torch.bool, torch.uint8)
+        )
+        self._count += 1
+        self._value_of[tensor] = value
+        return value
+
+    def _output_value(self, item: Any) -> Value | None:
+        if not isinstance(item, Tensor):
+            return None
+        known = self._value_of.get(item)
+        if known is None or known.shape != tuple(item.shape):  # the second: x.transpose_() and its like
+            return self._new_value(item, "result")
+        return known  # type: ignore[no-any-return]
+
+    def _as_values(self, tree: Any, op_name: str) -> Any:
+        if isinstance(tree, Tensor):
+            return self.value(tree, op_name)
+        if isinstance(tree, list | tuple):
+            return [self._as_values(item, op_name) for item in tree]
+        return tree
+
+    def _save_what_is_overwritten(self, op: Any, args: tuple[Any, ...]) -> None:
+        for argument, given in zip(op._schema.arguments, args, strict=False):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            for tensor in _flat(given):
+                if not isinstance(tensor, Tensor) or tensor.device.type == "meta" or type(tensor.data) is not Tensor:
+                    continue
+                leaf = self._leaf_storage.get(tensor.untyped_storage()._cdata)
+                if leaf is not None and id(leaf) not in self._overwritten:
+                    muted, self.muted = self.muted, True
+                    self._overwritten[id(leaf)] = leaf, leaf.detach().clone()
+                    self.muted = muted
+
+
+class FunctionRecorder(TorchFunctionMode):
+    """Makes `x.shape` tell where it came from, and writes down every function that is given sizes."""
+
+    def __init__(self, recorder: CallRecorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.uses: list[SizeUse] = []
+        self.comparisons: dict[Comparison, None] = {}
+        self.float_uses: dict[Expression, str] = {}
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        if name == "__get__" and getattr(function.__self__, "__name__", "") == "shape":
+            return self._with_origin(args[0], function(*args, **kwargs))
+        if name == "size" and args:
+            out = function(*args, **kwargs)
+            axis = args[1] if len(args) > 1 else kwargs.get("dim")
+            return self._with_origin(args[0], out, axis)
+        recorder = self.recorder
+        if name in ESCAPES:
+            recorder.data_dependent = True
+            recorder.emit(None, args, {}, None, name=f"Tensor.{name}")
+        first_call = len(recorder.calls)
+        recorder.functions_running += 1
+        try:
+            out = self._run(function, args, kwargs)
+        finally:
+            recorder.functions_running -= 1
+        if not recorder.muted and (name in TAKES_SIZES or _has_size((args, kwargs))):
+            calls = range(first_call, len(recorder.calls))
+            outputs = tuple(recorder.value(item) if isinstance(item, Tensor) else None for item in _flat(out))
+            given, named = self._values_and_sizes(args), self._values_and_sizes(kwargs)
+            self.uses.append(SizeUse(name, given, named, outputs, calls, recorder.module_stack[-1]))
+        return out
+
+    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        recorder, whole = self.recorder, WHOLE.get(function)
+        packed_sequence = function in _RECURRENT and not isinstance(args[2], list | tuple)
+        if whole is None or recorder.muted or packed_sequence:
+            return function(*args, **kwargs)
+        with muted(recorder):
+            out = function(*args, **kwargs)
+        recorder.emit(whole, args, kwargs, out)
+        return out
+
+    def compared(self, relation: Any, left: Expression, right: Expression, outcome: bool) -> None:
+        self.comparisons[Comparison(relation, left, right, outcome, self.recorder.module_stack[-1])] = None
+
+    def used_as_float(self, expression: Expression) -> None:
+        self.float_uses.setdefault(expression, self.recorder.module_stack[-1])
+
+    def _with_origin(self, tensor: Tensor, shape: Any, axis: int | None = None) -> Any:
+        index = self.recorder.value(tensor).index
+        if isinstance(shape, torch.Size):
+            return torch.Size([Size(int(n), ("shape", index, i)) for i, n in enumerate(shape)])
+        assert axis is not None
+        return Size(int(shape), ("shape", index, int(axis) % tensor.dim()))
+
+    def _values_and_sizes(self, tree: Any) -> Any:
+        if isinstance(tree, Tensor):
+            return self.recorder.value(tree)
+        if isinstance(tree, list | tuple):
+            return tuple(self._values_and_sizes(item) for item in tree)
+        if isinstance(tree, Mapping):
+            return {key: self._values_and_sizes(item) for key, item in tree.items()}
+        return tree
+
+
+@contextmanager
+def muted(recorder: CallRecorder) -> Iterator[None]:
+    """The calls inside are parts of one that is written down whole."""
+    before, recorder.muted = recorder.muted, True
+    try:
+        yield
+    finally:
+        recorder.muted = before
+
+
+def _bound(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by the names of the schema, defaults filled in."""
+    bound: dict[str, Any] = {}
+    for i, argument in enumerate(op._schema.arguments):
+        if i < len(args):
+            bound[argument.name] = args[i]
+        elif argument.name in kwargs:
+            bound[argument.name] = kwargs[argument.name]
+        else:
+            bound[argument.name] = argument.default_value
+    return bound
+
+
+def _flat(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, list | tuple):
+        for item in tree:
+            yield from _flat(item)
+    else:
+        yield tree
+
+
+def _has_size(tree: Any) -> bool:
+    if isinstance(tree, Size):
+        return True
+    if isinstance(tree, list | tuple):
+        return any(_has_size(item) for item in tree)
+    if isinstance(tree, dict):
+        return any(_has_size(item) for item in tree.values())
+    if isinstance(tree, slice):
+        return any(isinstance(part, Size) for part in (tree.start, tree.stop, tree.step))
+    return False

@@ -1,0 +1,117 @@
+"""What a forward pass left behind: the tensors, the ATen calls between them, and how Python used their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from secateur.capture.expressions import Attribute, Expression
+
+__all__ = ["Call", "Comparison", "SizeUse", "Trace", "Value", "values_in"]
+
+Kind = Literal["parameter", "buffer", "constant", "input", "result"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """One tensor of the pass. Tied parameters are one value with several names."""
+
+    index: int
+    shape: tuple[int, ...]
+    kind: Kind = "result"
+    names: tuple[str, ...] = ()
+    floating: bool = True
+    """False for integers and booleans: they hold positions and masks, and are never cut."""
+    boolean: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """One ATen call, its arguments by the names of the operator's schema, tensors replaced by values."""
+
+    index: int
+    op: str
+    """The operator without namespace and overload, such as "convolution"."""
+    args: Mapping[str, Any]
+    outputs: tuple[Value | None, ...]
+    module: str
+    """The path of the module that was running."""
+    pointwise: bool
+    hidden: bool = False
+    """Made outside any torch function that Python called, by TorchScript for example: its sizes cannot be traced."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.args.get(name)
+
+    @property
+    def out(self) -> Value:
+        first = self.outputs[0]
+        assert first is not None
+        return first
+
+    @property
+    def tensors(self) -> list[Value]:
+        return list(values_in(self.args.values()))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SizeUse:
+    """A torch function that was given sizes by Python code: what was passed, sizes with their origin, and what came."""
+
+    function: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outputs: tuple[Value | None, ...]
+    calls: range
+    """The ATen calls that it turned into."""
+    module: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two sizes that Python code compared. Whatever depended on the outcome was recorded, so the outcome must stay."""
+
+    relation: Literal["==", "<", "<="]
+    left: Expression
+    right: Expression
+    outcome: bool
+    module: str
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One forward pass."""
+
+    leaves: Sequence[Value]
+    """Parameters, buffers, inputs, and constants that the pass read."""
+    calls: Sequence[Call]
+    outputs: Sequence[Value]
+    uses: Sequence[SizeUse] = ()
+    comparisons: Sequence[Comparison] = ()
+    float_uses: Mapping[Expression, str] = field(default_factory=dict)
+    """Sizes that went into arithmetic with floats, such as head_dim ** -0.5, with the module; their value must stay."""
+    attributes: Mapping[Attribute, int] = field(default_factory=dict)
+    """The sizes that modules and their configs hold, as they were."""
+    conjured: Mapping[int, Sequence[Value]] = field(default_factory=dict)
+    """Tensors that no recorded call made, such as NumPy's results, by the call before which they appeared."""
+    untouched: Sequence[Value] = ()
+    """Parameters that the pass never read."""
+    data_dependent: bool = False
+    """Whether Python code looked at the values of tensors, so that another input may take another way."""
+
+
+def values_in(tree: Any) -> Iterator[Value]:
+    """The values in nested arguments, in order."""
+    if isinstance(tree, Value):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for item in tree.values():
+            yield from values_in(item)
+    elif not isinstance(tree, str) and hasattr(tree, "__iter__"):
+        for item in tree:
+            yield from values_in(item)

@@ -1,0 +1,192 @@
+"""`Plan`: which coordinates of which tensors stay, and what the sizes in the code become. Data: print it, save it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secateur.anatomy import layers_text, left_alone_lines
+from secateur.atomic import write_text
+from secateur.capture.expressions import Attribute
+from secateur.errors import SecateurError
+from secateur.report.tables import aligned, count_text
+from secateur.weights import LeftAlone
+
+__all__ = ["GroupCut", "Plan", "TensorCut"]
+
+_FORMAT = "secateur-plan"
+_VERSION = 1
+_MOST_NUMBERS = 1 << 31
+
+
+@dataclass(frozen=True)
+class GroupCut:
+    """One row of a plan: channels or heads that go, and the layers that shrink with them."""
+
+    name: str
+    layers: tuple[str, ...]
+    kind: str
+    before: int
+    after: int
+    parameters: int
+    """Parameters saved by this group alone; groups that share a layer save less together than the sum."""
+    macs: int
+
+
+@dataclass(frozen=True, eq=False)
+class TensorCut:
+    """What stays of one parameter or buffer, by axis."""
+
+    shape: tuple[int, ...]
+    kept: Mapping[int, NDArray[np.int64]]
+
+    @property
+    def new_shape(self) -> tuple[int, ...]:
+        return tuple(len(self.kept[d]) if d in self.kept else n for d, n in enumerate(self.shape))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TensorCut)
+            and self.shape == other.shape
+            and self.kept.keys() == other.kept.keys()
+            and all(np.array_equal(self.kept[d], other.kept[d]) for d in self.kept)
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A structured cut. `secateur.apply(model, plan)` carries it out on any instance of the same architecture."""
+
+    tensors: Mapping[str, TensorCut]
+    """By name; a tied tensor under the first of its names."""
+    attributes: Mapping[Attribute, tuple[int, int]]
+    """Sizes that modules hold: as they are, and as they become."""
+    groups: tuple[GroupCut, ...]
+    left_alone: tuple[LeftAlone, ...]
+    parameters: tuple[int, int]
+    macs: tuple[int, int]
+    """Multiply-adds of the example pass, before and after."""
+    output_shapes: tuple[tuple[int, ...], ...] = ()
+    scope: str = "layer"
+    score: str = "l1"
+    example_inputs: Any = field(default=None, compare=False, repr=False)
+    """What the plan was made with, for the check when it is applied; not saved."""
+
+    def __str__(self) -> str:
+        rows = [("group", "units", "", "layers it couples", "parameters", "MACs")]
+        rows += [
+            (
+                group.name,
+                f"{group.before:,} → {group.after:,}",
+                group.kind,
+                layers_text(group.layers),
+                f"−{group.parameters:,}",
+                f"−{group.macs:,}",
+            )
+            for group in self.groups
+        ]
+        (before, after), (macs_before, macs_after) = self.parameters, self.macs
+        head = (
+            f"Plan: {count_text(len(self.groups), 'group')} cut, scope {self.scope}, score {self.score}; parameters "
+            f"{before:,} → {after:,} ({_share(after, before)} left), "
+            f"MACs {macs_before:,} → {macs_after:,} ({_share(macs_after, macs_before)} left)"
+        )
+        return "\n".join([head, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "tensors": {
+                name: {"shape": list(cut.shape), "kept": {str(d): kept.tolist() for d, kept in cut.kept.items()}}
+                for name, cut in self.tensors.items()
+            },
+            "attributes": [
+                {"module": module, "way": list(way), "old": old, "new": new}
+                for (module, way), (old, new) in self.attributes.items()
+            ],
+            "groups": [asdict(group) for group in self.groups],
+            "left_alone": [asdict(item) for item in self.left_alone],
+            "parameters": list(self.parameters),
+            "macs": list(self.macs),
+            "output_shapes": [list(shape) for shape in self.output_shapes],
+            "scope": self.scope,
+            "score": self.score,
+        }
+
+    @staticmethod
+    def from_json(stored: Any) -> Plan:
+        """What `to_json` made, checked: every index in range, in order, and none twice."""
+        if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
+            raise SecateurError("This is not a plan; give what Plan.to_json or Plan.save wrote.")
+        if stored.get("version") != _VERSION:
+            raise SecateurError(
+                f"The plan has version {stored.get('version')!r}, but this secateur reads {_VERSION}; "
+                "use the version of secateur that wrote it."
+            )
+        try:
+            return Plan(
+                tensors={str(name): _checked_cut(name, cut) for name, cut in stored["tensors"].items()},
+                attributes={
+                    (str(item["module"]), tuple(item["way"])): (int(item["old"]), int(item["new"]))
+                    for item in stored["attributes"]
+                },
+                groups=tuple(GroupCut(**{**item, "layers": tuple(item["layers"])}) for item in stored["groups"]),
+                left_alone=tuple(LeftAlone(**item) for item in stored["left_alone"]),
+                parameters=_pair(stored["parameters"]),
+                macs=_pair(stored["macs"]),
+                output_shapes=tuple(tuple(_whole(n) for n in shape) for shape in stored["output_shapes"]),
+                scope=str(stored["scope"]),
+                score=str(stored["score"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise SecateurError(f"The plan is damaged ({error}); make it again.") from error
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan as JSON; an older file stays intact until the new one is whole."""
+        write_text(Path(path), json.dumps(self.to_json()))
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        try:
+            stored = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise SecateurError(f"There is no plan {path}; check the path.") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise SecateurError(f"{path} is not a readable plan ({error}); save the plan again.") from error
+        return Plan.from_json(stored)
+
+
+def _checked_cut(name: str, cut: Mapping[str, Any]) -> TensorCut:
+    shape = tuple(_whole(n) for n in cut["shape"])
+    kept: dict[int, NDArray[np.int64]] = {}
+    for axis, indices in cut["kept"].items():
+        d = int(axis)
+        if not 0 <= d < len(shape) or not 0 < len(indices) <= shape[d] < _MOST_NUMBERS:
+            raise ValueError(f"{name} keeps {len(indices)} of axis {axis}, which it does not have")
+        positions = np.asarray([_whole(i) for i in indices], np.int64)
+        if positions[0] < 0 or positions[-1] >= shape[d] or (np.diff(positions) <= 0).any():
+            raise ValueError(f"the indices of {name}, axis {d}, are out of range or out of order")
+        kept[d] = positions
+    return TensorCut(shape, kept)
+
+
+def _whole(number: Any) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError(f"{number!r} is not a whole number")
+    return number
+
+
+def _pair(numbers: Any) -> tuple[int, int]:
+    before, after = numbers
+    return _whole(before), _whole(after)
+
+
+def _share(after: int, before: int) -> str:
+    return f"{after / before:.1%}" if before else "–"

@@ -1,0 +1,111 @@
+"""Importance of channels and heads: what the weights that make them are worth, added up.
+
+"l1" is the sum of magnitudes, "l2" the Euclidean norm, "taylor" the sum of |w · ∂loss/∂w|; "batch-norm" is the size of
+the batch norm's scale, "activation" the mean magnitude of what the channel carries, "random" a control. A function
+of a weight's name and values that returns importances of the same shape is summed up like "l1".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from secateur.anatomy import Dissection
+from secateur.couple.groups import Group, Member
+from secateur.couple.removal import Removal
+from secateur.errors import UsageError
+from secateur.score import SCORES, Score, l1, l2, score_weight
+from secateur.weights import Weight, check_finite
+
+__all__ = ["CHANNEL_SCORES", "ChannelScorer"]
+
+CHANNEL_SCORES = (*SCORES, "batch-norm", "activation")
+
+Scores = NDArray[np.float64]
+
+
+class ChannelScorer:
+    """Scores the units of groups, over whatever is still alive."""
+
+    def __init__(self, module: nn.Module, dissection: Dissection, score: Score, data: Iterable[Any]) -> None:
+        if not callable(score) and score not in CHANNEL_SCORES:
+            raise UsageError(
+                f"There is no score {score!r}; choose one of {', '.join(CHANNEL_SCORES)}, or pass a function."
+            )
+        self.dissection = dissection
+        self.score = score
+        self.function: Callable[[str, Tensor], Tensor] | None = score if callable(score) else SCORES.get(score)
+        self._tensors = dict(module.named_parameters(remove_duplicate=False))
+        self._activations: Mapping[int, Scores] = {}
+        if score == "activation":
+            from secateur.capture.activations import mean_activations
+
+            self._activations = mean_activations(module, dissection, data)
+
+    def applies_to(self, group: Group) -> str | None:
+        """Why the score cannot rank this group; None where it can."""
+        if self.score == "batch-norm" and not self._norm_members(group):
+            return "no batch norm scales its channels"
+        if self.score == "activation" and group.index not in self._activations:
+            return "no layer reads its channels directly"
+        return None
+
+    def scores(self, group: Group, removal: Removal) -> Scores:
+        """One number for each unit of the group."""
+        if self.score == "activation":
+            return self._activations[group.index]
+        members = self._norm_members(group) if self.score == "batch-norm" else self.dissection.producers(group)
+        total = np.zeros(len(group))
+        for member in members:
+            total += self._sum_by_unit(group, member, removal)
+        return np.sqrt(total) if self.score == "l2" else total
+
+    def _norm_members(self, group: Group) -> list[Member]:
+        return [m for m in group.members if m.leaf.index in self.dissection.coupling.norm_scales]
+
+    def _sum_by_unit(self, group: Group, member: Member, removal: Removal) -> Scores:
+        coupling = self.dissection.coupling
+        along_axis = self._sum_by_coordinate(member, removal)
+        order = np.argsort(group.units)
+        total = np.zeros(len(group))
+        for row in coupling.units.resolve(coupling.axes(member.leaf)[member.axis]):
+            position = np.searchsorted(group.units, row, sorter=order).clip(max=len(order) - 1)
+            mine = group.units[order[position]] == row
+            np.add.at(total, order[position[mine]], along_axis[mine])
+        return total
+
+    def _sum_by_coordinate(self, member: Member, removal: Removal) -> Scores:
+        """Importances summed over all other axes, without what has been removed on those."""
+        leaf, axes = member.leaf, self.dissection.coupling.axes(member.leaf)
+        tensor = self._tensors[leaf.name]
+        weight = Weight(leaf.name, leaf.names[1:], tensor, None)
+        check_finite(weight)
+        others = [d for d in range(tensor.dim()) if d != member.axis]
+        gone = {d: np.flatnonzero(~removal.alive(axes[d])) for d in others}
+        if self.function in (l1, l2) and not any(len(dead) for dead in gone.values()):
+            if not others:
+                magnitudes = tensor.detach().abs().double()
+                return _to_numpy(magnitudes.square() if self.function is l2 else magnitudes)
+            norm = torch.linalg.vector_norm(
+                tensor.detach(), 1 if self.function is l1 else 2, others, dtype=_at_least_float32(tensor)
+            )
+            return _to_numpy(norm.double().square() if self.function is l2 else norm)
+        importance = tensor.detach().abs() if self.function is None else score_weight(weight, self.function)
+        importance = importance.double() if importance.dtype == torch.float64 else importance.float()
+        for d, dead in gone.items():
+            if len(dead):
+                importance = importance.index_fill(d, torch.from_numpy(dead).to(importance.device), 0)
+        return _to_numpy(importance.sum(others) if others else importance)
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    return tensor.dtype if tensor.dtype in (torch.float32, torch.float64) else torch.float32
+
+
+def _to_numpy(tensor: Tensor) -> Scores:
+    return tensor.double().cpu().numpy()

@@ -1,0 +1,245 @@
+"""`plan_channels`: from a model, example inputs and an amount to a `Plan`. Nothing in the model changes here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+from torch import nn
+
+from secateur.amount import Amount, parse_amount
+from secateur.anatomy import Dissection, dissect
+from secateur.channel_plan import GroupCut, Plan, TensorCut
+from secateur.channel_scores import ChannelScorer
+from secateur.choice import Budget, choose_steps
+from secateur.couple.bundles import Bundle
+from secateur.couple.constraints import Conflict
+from secateur.couple.groups import Group
+from secateur.couple.removal import Removal
+from secateur.errors import UsageError
+from secateur.score import Score
+from secateur.weights import LeftAlone, listed, matches_any, require_known, unwrap
+
+__all__ = ["ChannelRanking", "plan_channels"]
+
+
+class ChannelRanking(TypedDict, total=False):
+    """The options of `plan_channels`, so that `prune` can hand them through."""
+
+    scope: Literal["layer", "global"]
+    score: Score
+    keep: Sequence[str]
+    per_layer: Mapping[str, Amount]
+    multiple_of: int | None
+    floor: float
+
+
+def plan_channels(
+    model: nn.Module,
+    example_inputs: Any,
+    amount: Amount | None = None,
+    *,
+    scope: Literal["layer", "global"] = "layer",
+    score: Score = "l1",
+    multiple_of: int | None = None,
+    keep: Sequence[str] = (),
+    per_layer: Mapping[str, Amount] | None = None,
+    iterations: int = 1,
+    floor: float = 0.1,
+    data: Iterable[Any] = (),
+) -> Plan:
+    """Ranks the channels and heads of `model` and plans the removal of the `amount` that matters least.
+
+    Args:
+        model: stays as it is. Every group of coupled channels is found by running it once on `example_inputs`.
+        example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.
+        amount: the share of channels to remove, such as 0.5 or "50%".
+        scope: "layer" removes that share of every group; "global" ranks all groups together, each group's scores
+            divided by their mean so that layers compare.
+        score: "l1", "l2", "batch-norm", "taylor" (needs gradients), "activation" (runs the model on `data`), "random",
+            or a function of a weight's name and values.
+        multiple_of: round the channels that stay to multiples of this, for every group. By default groups of 64 and
+            more are rounded as far as the device likes it and the amount allows.
+        keep: names of layers, with wildcards, that keep all of their own channels; their inputs may still shrink.
+        per_layer: amounts for single layers, by name or wildcard; the first that fits counts.
+        iterations: rank again after every so many-th part of the amount, over what is then left.
+        floor: with scope "global", the share of every group that stays at least; one unit always stays.
+        data: inputs for "activation", each like `example_inputs`; the example alone by default.
+    """
+    if scope not in ("layer", "global"):
+        raise UsageError(f'There is no scope {scope!r}; choose "layer" or "global".')
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
+        raise UsageError(f"iterations is {iterations!r}; give how often to rank, 1 or more.")
+    module = unwrap(model)
+    dissection = dissect(module, example_inputs)
+    planner = _Planner(module, dissection, listed("keep", keep), per_layer or {}, amount)
+    planner.set_scorer(ChannelScorer(module, dissection, score, data or (example_inputs,)))
+    budget = Budget(scope, multiple_of, floor, next(iter(module.parameters())))
+    planner.choose(budget, iterations)
+    name = score if isinstance(score, str) else getattr(score, "__name__", type(score).__name__)
+    return planner.plan(scope, name, example_inputs)
+
+
+class _Planner:
+    def __init__(
+        self,
+        module: nn.Module,
+        dissection: Dissection,
+        keep: Sequence[str],
+        per_layer: Mapping[str, Amount],
+        amount: Amount | None,
+    ) -> None:
+        self.module = module
+        self.dissection = dissection
+        self.left_alone = list(dissection.left_alone)
+        names = [name for leaf in dissection.trace.leaves if leaf.kind == "parameter" for name in leaf.names]
+        require_known("keep", keep, names)
+        require_known("per_layer", per_layer, names)
+        self.bundles = self._without(dissection.bundles, lambda group: self._kept(group, keep))
+        self.amounts = {id(bundle): self._amount(bundle, per_layer, amount) for bundle in self.bundles}
+        self.dead = np.empty(0, np.int64)
+        self.attributes: dict[Any, int] = {}
+
+    def set_scorer(self, scorer: ChannelScorer) -> None:
+        self.scorer = scorer
+        self.bundles = self._without(self.bundles, scorer.applies_to)
+
+    def choose(self, budget: Budget, iterations: int) -> None:
+        """Selects the units that go; what the code's sizes then refuse is left alone, with the reason."""
+        if not self.bundles:
+            raise UsageError(self._nothing())
+        while True:
+            for i in range(iterations):
+                shares = {key: 1 - (1 - amount) ** ((i + 1) / iterations) for key, amount in self.amounts.items()}
+                removal = self.dissection.removal(self.dead)
+                scores = {
+                    group.index: self.scorer.scores(group, removal)
+                    for bundle in self.bundles
+                    for group in bundle.groups
+                }
+                self.dead = choose_steps(self.bundles, shares, scores, self.dead, budget)
+            try:
+                self.attributes = self._solve()
+                break
+            except Conflict as conflict:
+                self._drop(conflict)
+        if not len(self.dead):
+            raise UsageError(self._nothing())
+
+    def plan(self, scope: str, score: str, example_inputs: Any) -> Plan:
+        dissection, removal = self.dissection, self.dissection.removal(self.dead)
+        parameters, leaves = sum(p.numel() for p in self.module.parameters()), dissection.leaves
+        whole = dissection.removal(np.empty(0, np.int64))
+        saved = dissection.parameters_left(whole, leaves) - dissection.parameters_left(removal, leaves)
+        return Plan(
+            tensors=self._tensor_cuts(removal),
+            attributes={key: (dissection.trace.attributes[key], value) for key, value in self.attributes.items()},
+            groups=tuple(self._group_cuts(whole)),
+            left_alone=tuple(self.left_alone),
+            parameters=(parameters, parameters - saved),
+            macs=(dissection.macs_left(whole), dissection.macs_left(removal)),
+            output_shapes=tuple(value.shape for value in dissection.trace.outputs),
+            scope=scope,
+            score=score,
+            example_inputs=example_inputs,
+        )
+
+    def _solve(self) -> dict[Any, int]:
+        dissection = self.dissection
+        removal = dissection.removal(self.dead)
+        changed = sorted({count for bundle in self.bundles for group in bundle.groups for count in group.counted_by})
+        return dissection.system.solve(changed, lambda count: removal.count(dissection.count_axes[count]))
+
+    def _drop(self, conflict: Conflict) -> None:
+        """Leaves the smallest bundle alone that the conflict counts, and starts over."""
+        system = self.dissection.system
+        counts = set(system.counts[system.constraints.index(conflict.constraint)])
+        for attribute in system.attributes[system.constraints.index(conflict.constraint)]:
+            counts |= {count for i in system.with_attribute[attribute] for count in system.counts[i]}
+        guilty = [b for b in self.bundles if any(group.counted_by & counts for group in b.groups)]
+        dropped = min(guilty, key=lambda bundle: bundle.units)
+        self.left_alone += [
+            LeftAlone(self.dissection.name(group), str(conflict.constraint.reason)) for group in dropped.groups
+        ]
+        self.bundles = [bundle for bundle in self.bundles if bundle is not dropped]
+        self.dead = np.empty(0, np.int64)
+
+    def _without(self, bundles: Sequence[Bundle], reason_against: Any) -> list[Bundle]:
+        left = []
+        for bundle in bundles:
+            reasons = {reason for group in bundle.groups if (reason := reason_against(group))}
+            self.left_alone += [LeftAlone(self.dissection.name(bundle.groups[0]), reason) for reason in reasons]
+            if not reasons:
+                left.append(bundle)
+        return left
+
+    def _kept(self, group: Group, keep: Sequence[str]) -> str | None:
+        names = [name for member in self.dissection.producers(group) for name in member.leaf.names]
+        return "named in keep" if keep and matches_any(keep, names) else None
+
+    def _amount(self, bundle: Bundle, per_layer: Mapping[str, Amount], amount: Amount | None) -> float:
+        names = [name for g in bundle.groups for m in self.dissection.producers(g) for name in m.leaf.names]
+        for pattern, own in per_layer.items():
+            if matches_any([pattern], names):
+                return parse_amount(own)
+        if amount is None:
+            if per_layer:
+                return 0.0
+            raise UsageError("Say how much to remove, such as 0.5 for half of the channels.")
+        return parse_amount(amount)
+
+    def _tensor_cuts(self, removal: Removal) -> dict[str, TensorCut]:
+        cuts = {}
+        for leaf in self.dissection.leaves:
+            alive = [removal.alive(axis) for axis in self.dissection.coupling.axes(leaf)]
+            kept = {d: np.flatnonzero(flags) for d, flags in enumerate(alive) if not flags.all()}
+            if kept:
+                cuts[leaf.name] = TensorCut(leaf.shape, kept)
+        return cuts
+
+    def _group_cuts(self, whole: Removal) -> Iterable[GroupCut]:
+        dissection, gone = self.dissection, set(self.dead.tolist())
+        contractions = _contractions_by_group(dissection)
+        for bundle in self.bundles:
+            for group in bundle.groups:
+                dead = group.units[[unit in gone for unit in group.units.tolist()]]
+                if not len(dead):
+                    continue
+                removal = dissection.removal(dead)
+                touched = list({member.leaf.index: member.leaf for member in group.members}.values())
+                saved = dissection.parameters_left(whole, touched) - dissection.parameters_left(removal, touched)
+                macs = sum(whole.macs(c) - removal.macs(c) for c in contractions.get(group.index, ()))
+                yield GroupCut(
+                    dissection.name(group),
+                    dissection.layers(group),
+                    dissection.kind(group),
+                    len(group),
+                    len(group) - len(dead),
+                    saved,
+                    macs,
+                )
+
+    def _nothing(self) -> str:
+        if not self.left_alone:
+            return "The amount is too small to remove a single channel; ask for more, or for a smaller multiple_of."
+        reasons = "; ".join(f"{item.name}: {item.reason}" for item in self.left_alone[:3])
+        more = f" (and {len(self.left_alone) - 3} more)" if len(self.left_alone) > 3 else ""
+        if self.bundles:
+            return f"The amount is too small to remove a single channel of any group. Left alone: {reasons}{more}."
+        return (
+            f"Nothing in the model can be cut: {reasons}{more}. secateur.inspect(model, example_inputs) shows it all."
+        )
+
+
+def _contractions_by_group(dissection: Dissection) -> dict[int, list[Any]]:
+    units = dissection.coupling.units
+    group_of = np.full(units.count, -1, np.int64)
+    for group in dissection.groups:
+        group_of[group.units] = group.index
+    found: dict[int, list[Any]] = {}
+    for contraction in dissection.coupling.contractions:
+        groups = {int(g) for axis in contraction.axes if len(axis) for g in np.unique(group_of[units.resolve(axis)])}
+        for index in groups - {-1}:
+            found.setdefault(index, []).append(contraction)
+    return found

@@ -1,0 +1,1 @@
+"""Couple: which coordinates of which tensors live and die together. NumPy only; torch is never touched here."""

@@ -1,0 +1,168 @@
+"""`Coupling`: walks a trace call by call and lets each operator's rule couple the coordinates of what it touches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from secateur.capture.trace import Call, Trace, Value
+from secateur.couple.axes import split
+from secateur.couple.units import Axis, Units, fixed_axis
+
+__all__ = ["Contraction", "Coupling", "Reason"]
+
+# Calls whose sizes come from Python; where that Python code was not seen, nothing is known about them.
+_TAKES_SIZES = frozenset(
+    """view _unsafe_view reshape expand unflatten slice split split_with_sizes narrow constant_pad_nd repeat
+    _reshape_alias new_zeros new_ones new_full new_empty zeros ones full empty roll""".split()
+)
+_RANDOM_ACCESS_SAFE = frozenset("cat slice split split_with_sizes view reshape".split())
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something cannot be cut."""
+
+    why: str
+    op: str = ""
+    module: str = ""
+
+    def __str__(self) -> str:
+        place = f" in {self.module}" if self.module else ""
+        return f"{self.why} (`{self.op}`{place})" if self.op else f"{self.why}{place}"
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """A sum of products: its multiply-adds are the product of the lengths of `axes`, times `factor`."""
+
+    axes: tuple[Axis, ...]
+    factor: int
+    module: str
+
+
+class Coupling:
+    """The axes of every value of a trace, in units; after `run`, what lives and dies together is settled."""
+
+    CONTRACTED, REDUCED, NORMALISED, GROUPED, HEADS = 1, 2, 4, 8, 16
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.units = Units()
+        self.reasons: list[Reason] = [Reason("nothing")]
+        self.reads: list[tuple[int, Axis]] = []
+        """Axes that some operator sums over or groups by; a unit in none of them is read by nothing."""
+        self.contractions: list[Contraction] = []
+        self.group_axes: dict[int, Axis] = {}
+        """For grouped convolutions and group norms, by call: the axis of the groups."""
+        self.contracted_leaves: set[tuple[int, int]] = set()
+        """Parameters' axes, as (value, axis), that are summed over: their input side."""
+        self.norm_scales: set[int] = set()
+        """Parameters that scale the channels of a batch norm."""
+        self._axes: dict[int, list[Axis]] = {}
+        self._origin: dict[int, tuple[int, tuple[int, ...]]] = {}
+
+    def run(self) -> Coupling:
+        from secateur.couple.rules import rule_for, unknown
+
+        for leaf in self.trace.leaves:
+            cuttable = leaf.kind in ("parameter", "buffer") and leaf.floating
+            self._axes[leaf.index] = [self.units.fresh(n) if cuttable else fixed_axis(n) for n in leaf.shape]
+            self._origin[leaf.index] = leaf.index, tuple(range(len(leaf.shape)))
+        seen: list[Value] = []
+        for call in self.trace.calls:
+            if call.index in self.trace.conjured:
+                self._pin_all(seen, Reason("a tensor came from code that torch cannot see", call.op, call.module))
+                seen = []
+            seen += [value for value in call.outputs if value is not None]
+            empty = call.op not in _RANDOM_ACCESS_SAFE and any(0 in value.shape for value in call.tensors)
+            rule = unknown if empty or (call.hidden and call.op in _TAKES_SIZES) else rule_for(call)
+            rule(self, call)
+        self._pin_all(self.trace.outputs, Reason("the model's output keeps its shape"))
+        if self.trace.data_dependent:
+            self._pin_what_others_may_read()
+        return self
+
+    # -- what rules use
+
+    def axes(self, value: Value) -> list[Axis]:
+        return self._axes[value.index]
+
+    def axes_by_index(self, index: int) -> list[Axis] | None:
+        return self._axes.get(index)
+
+    def set(self, value: Value | None, axes: Sequence[Axis], call: Call) -> None:
+        """Gives a result its axes; one that exists already, because the call wrote in place, is coupled to them."""
+        if value is None:
+            return
+        assert [axis.shape[1] for axis in axes] == list(value.shape), (call.op, value.shape, axes)
+        if value.index in self._axes:
+            for own, other in zip(self._axes[value.index], axes, strict=True):
+                self.tie(call, own, other)
+        else:
+            self._axes[value.index] = list(axes)
+
+    def set_fixed(self, value: Value | None, call: Call) -> None:
+        if value is not None and value.index not in self._axes:
+            self.set(value, [fixed_axis(n) for n in value.shape], call)
+
+    def tie(self, call: Call, a: Axis, b: Axis) -> Axis:
+        """Coordinate i of both live and die together."""
+        return self.units.unify(a, b, self._because(call, "shapes that do not divide alike meet"))
+
+    def pin(self, call: Call, axis: Axis, why: str) -> None:
+        if axis.size:
+            self.units.pin(axis, self._because(call, why))
+
+    def pin_for(self, axis: Axis, reason: Reason) -> None:
+        if axis.size:
+            self.reasons.append(reason)
+            self.units.pin(axis, len(self.reasons) - 1)
+
+    def split(self, call: Call, axis: Axis, sizes: Sequence[int]) -> list[Axis]:
+        return split(self.units, axis, sizes, self._because(call, "it cannot be split that way"))
+
+    def read(self, kind: int, axis: Axis) -> None:
+        if axis.size:
+            self.reads.append((kind, axis))
+
+    def because(self, call: Call, why: str) -> int:
+        return self._because(call, why)
+
+    def contract(self, value: Value, axis: int) -> None:
+        """Notes that the weight behind `value` is summed over along `axis`."""
+        leaf, permutation = self._origin.get(value.index, (-1, ()))
+        if leaf >= 0:
+            self.contracted_leaves.add((leaf, permutation[axis]))
+
+    def count_macs(self, call: Call, axes: Sequence[Axis], factor: int = 1) -> None:
+        self.contractions.append(Contraction(tuple(axes), factor, call.module))
+
+    def same_tensor(self, new: Value, old: Value, permutation: Sequence[int] | None = None) -> None:
+        """`new` is `old`, perhaps with its axes in another order."""
+        leaf, before = self._origin.get(old.index, (-1, ()))
+        if leaf >= 0 and new.index not in self._origin:
+            order = range(len(before)) if permutation is None else permutation
+            self._origin[new.index] = leaf, tuple(before[d] for d in order)
+
+    # -- pins that no single call causes
+
+    def _because(self, call: Call, why: str) -> int:
+        self.reasons.append(Reason(why, call.op, call.module))
+        return len(self.reasons) - 1
+
+    def _pin_all(self, values: Sequence[Value], reason: Reason) -> None:
+        for value in values:
+            for axis in self._axes.get(value.index, ()):
+                self.pin_for(axis, reason)
+
+    def _pin_what_others_may_read(self) -> None:
+        """The data decided which layers ran. Those that did not run may read any axis of a length that they have."""
+        lengths = {n for leaf in self.trace.untouched for n in leaf.shape if n > 1}
+        if not lengths:
+            return
+        reason = Reason("the data decides which layers run, and some that may read it did not run")
+        for axes in list(self._axes.values()):
+            for axis in axes:
+                if axis.shape[1] in lengths and len(axis):
+                    self.pin_for(axis, reason)

@@ -1,0 +1,341 @@
+"""What a cut demands of the sizes in Python code: one function for each torch function that takes sizes.
+
+`x.view(b, t, self.heads, -1)` demands that `self.heads` be the number of coordinates that are left on that axis. A
+size that goes anywhere else must keep its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from secateur.capture.expressions import Expression, Size, constant, evaluate, expression_of, substitute
+from secateur.capture.trace import SizeUse, Value
+from secateur.couple.coupling import Coupling, Reason
+from secateur.couple.units import Axis
+
+__all__ = ["Constraint", "Requirements"]
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """`left relation right` has to come out as `outcome`. Leaves are constants, attributes and counts of axes."""
+
+    relation: str
+    left: Expression
+    right: Expression
+    outcome: bool
+    reason: Reason
+
+
+class Requirements:
+    """Collects the constraints of a trace, over the axes whose coordinates they count."""
+
+    def __init__(self, coupling: Coupling) -> None:
+        self.coupling = coupling
+        self.constraints: list[Constraint] = []
+        self.count_axes: list[Axis] = []
+        self._known: dict[tuple[int, bytes], int] = {}
+        self._labels: dict[int, list[Axis]] = {}
+        trace = coupling.trace
+        for use in trace.uses:
+            HANDLERS.get(use.function, _keep_all)(self, use)
+        for comparison in trace.comparisons:
+            reason = Reason("sizes are compared", module=comparison.module)
+            left, right = self.in_counts(comparison.left), self.in_counts(comparison.right)
+            self._add(Constraint(comparison.relation, left, right, comparison.outcome, reason))
+        for expression, module in trace.float_uses.items():
+            reason = Reason("its size goes into arithmetic with floats", module=module)
+            self._keep(self.in_counts(expression), reason)
+
+    def count(self, axis: Axis) -> Expression:
+        """The number of coordinates that are left on `axis`."""
+        resolved = self.coupling.units.resolve(axis)
+        if not resolved.size:
+            return constant(axis.shape[1])
+        key = axis.shape[1], resolved.tobytes()
+        if key not in self._known:
+            self._known[key] = len(self.count_axes)
+            self.count_axes.append(axis)
+        return "count", self._known[key]
+
+    def in_counts(self, expression: Expression) -> Expression:
+        """With the lengths of tensors' axes written as counts."""
+
+        def replaced(leaf: Expression) -> Expression:
+            if leaf[0] != "shape":
+                return leaf
+            axes = self.coupling.axes_by_index(leaf[1])
+            return self.count(axes[leaf[2]]) if axes is not None else leaf
+
+        return substitute(expression, replaced)
+
+    def require(self, use: SizeUse, size: Any, axis: Axis) -> None:
+        """`size` is the number of coordinates left on `axis`."""
+        if isinstance(size, int):
+            self.equal(use, self.in_counts(expression_of(size)), self.count(axis))
+
+    def equal(self, use: SizeUse, left: Expression, right: Expression) -> None:
+        literal = left[0] == "constant"
+        why = "its size is a literal in the code" if literal else "its size comes from the code"
+        self._add(Constraint("==", left, right, True, Reason(why, use.function, use.module)))
+
+    def keep(self, use: SizeUse, tree: Any) -> None:
+        """Whatever sizes are in `tree` keep their values."""
+        for size in sizes_in(tree):
+            reason = Reason("its size is used for something else, too", use.function, use.module)
+            self._keep(self.in_counts(size.expression), reason)
+
+    def _keep(self, expression: Expression, reason: Reason) -> None:
+        value = evaluate(expression, self.present_value)
+        if value is not None:
+            self._add(Constraint("==", expression, constant(value), True, reason))
+
+    def present_value(self, leaf: Expression) -> int:
+        if leaf[0] == "count":
+            return int(self.count_axes[leaf[1]].shape[1])
+        return self.coupling.trace.attributes.get(leaf[1], 0)
+
+    def _add(self, constraint: Constraint) -> None:
+        if constraint.left != constraint.right and (
+            constraint.left[0] != "constant" or constraint.right[0] != "constant"
+        ):
+            self.constraints.append(constraint)
+
+
+def sizes_in(tree: Any) -> Iterator[Size]:
+    if isinstance(tree, Size):
+        yield tree
+    elif isinstance(tree, slice):
+        yield from sizes_in((tree.start, tree.stop, tree.step))
+    elif isinstance(tree, dict):
+        yield from sizes_in(tuple(tree.values()))
+    elif isinstance(tree, tuple):
+        for item in tree:
+            yield from sizes_in(item)
+
+
+Handler = Callable[[Requirements, SizeUse], None]
+HANDLERS: dict[str, Handler] = {}
+
+
+def handles(*functions: str) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        for function in functions:
+            HANDLERS[function] = handler
+        return handler
+
+    return register
+
+
+def _keep_all(requirements: Requirements, use: SizeUse) -> None:
+    requirements.keep(use, (use.args, dict(use.kwargs)))
+
+
+def _argument(use: SizeUse, position: int, name: str, default: Any = None) -> Any:
+    return use.args[position] if len(use.args) > position else use.kwargs.get(name, default)
+
+
+def _ints(tree: Any) -> list[int]:
+    if isinstance(tree, bool):
+        return []
+    if isinstance(tree, int):
+        return [tree]
+    return [size for item in tree for size in _ints(item)] if isinstance(tree, tuple) else []
+
+
+def _axes(requirements: Requirements, value: Value | None) -> list[Axis]:
+    assert value is not None
+    return requirements.coupling.axes(value)
+
+
+def _dimension(use: SizeUse, position: int, default: int = 0) -> int:
+    dim = _argument(use, position, "dim", default)
+    return int(dim) % len(use.args[0].shape)
+
+
+@handles(
+    *"""view reshape expand broadcast_to zeros ones empty rand randn new_zeros new_ones new_empty full
+    new_full""".split()
+)
+def shape_given(requirements: Requirements, use: SizeUse) -> None:
+    """Every size is the length of the axis that it makes; -1 follows by itself."""
+    given: Iterable[Any] = use.args if use.args and not isinstance(use.args[0], Value) else use.args[1:]
+    sizes = _ints(tuple(given)[:1]) if use.function in ("full", "new_full") else _ints(tuple(given))
+    sizes = _ints(use.kwargs["size"]) if "size" in use.kwargs else sizes or _ints(use.kwargs.get("shape", ()))
+    axes = _axes(requirements, use.outputs[0])
+    if len(sizes) != len(axes):
+        return _keep_all(requirements, use)
+    for size, axis in zip(sizes, axes, strict=True):
+        if int(size) != -1:
+            requirements.require(use, size, axis)
+    return None
+
+
+@handles("unflatten")
+def unflatten(requirements: Requirements, use: SizeUse) -> None:
+    d = _dimension(use, 1)
+    axes = _axes(requirements, use.outputs[0])
+    for i, size in enumerate(_ints(_argument(use, 2, "sizes"))):
+        if int(size) != -1:
+            requirements.require(use, size, axes[d + i])
+
+
+@handles("split", "split_with_sizes", "unsafe_split")
+def split(requirements: Requirements, use: SizeUse) -> None:
+    d, sizes = _dimension(use, 2), _argument(use, 1, "split_size")
+    pieces = [value for value in use.outputs if value is not None]
+    listed = isinstance(sizes, tuple)
+    if not listed and len(pieces) == 1:
+        return requirements.keep(use, sizes)
+    for size, value in zip(sizes if listed else [sizes] * len(pieces), pieces, strict=True):
+        requirements.require(use, size, _axes(requirements, value)[d])
+    return None
+
+
+@handles("tensor_split", "hsplit", "vsplit", "dsplit")
+def uneven_split(requirements: Requirements, use: SizeUse) -> None:
+    for axis in _axes(requirements, use.args[0]):
+        requirements.coupling.pin_for(axis, Reason("it is split by a rule of its own", use.function, use.module))
+
+
+@handles("narrow")
+def narrow(requirements: Requirements, use: SizeUse) -> None:
+    d = _dimension(use, 1)
+    start, length = _argument(use, 2, "start"), _argument(use, 3, "length")
+    if isinstance(start, int):
+        requirements.require(use, start, _axes(requirements, use.args[0])[d][:, : int(start)])
+    requirements.require(use, length, _axes(requirements, use.outputs[0])[d])
+
+
+@handles("__getitem__", "__setitem__")
+def getitem(requirements: Requirements, use: SizeUse) -> None:
+    x, index = use.args[:2]
+    if not isinstance(x, Value):
+        return
+    items = index if isinstance(index, tuple) else (index,)
+    taken = sum(_axes_taken(item) for item in items)
+    d = 0
+    for item in items:
+        if item is Ellipsis:
+            d += len(x.shape) - taken
+        elif isinstance(item, slice):
+            _slice(requirements, use, item, _axes(requirements, x)[d])
+            d += 1
+        else:
+            requirements.keep(use, item)
+            d += _axes_taken(item)
+
+
+def _axes_taken(item: Any) -> int:
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    return len(item.shape) if isinstance(item, Value) and item.boolean else 1
+
+
+def _slice(requirements: Requirements, use: SizeUse, item: slice, axis: Axis) -> None:
+    """The bounds are the numbers of coordinates before them; those from the end, of coordinates behind them."""
+    length = axis.shape[1]
+    requirements.keep(use, item.step)
+    if item.step not in (None, 1):
+        return requirements.keep(use, (item.start, item.stop))
+    for bound in (item.start, item.stop):
+        if not isinstance(bound, int) or int(bound) == 0:
+            continue
+        at = int(bound)
+        expression = requirements.in_counts(expression_of(bound))
+        if at < 0:
+            requirements.equal(use, _negated(expression), requirements.count(axis[:, max(0, length + at) :]))
+        elif at < length:
+            requirements.equal(use, expression, requirements.count(axis[:, :at]))
+        elif isinstance(bound, Size):  # a literal beyond the end stays beyond it
+            requirements.equal(use, expression, requirements.count(axis) if at == length else constant(at))
+    return None
+
+
+def _negated(expression: Expression) -> Expression:
+    return constant(-expression[1]) if expression[0] == "constant" else ("-", constant(0), expression)
+
+
+@handles("layer_norm", "rms_norm")
+def normalised_shape(requirements: Requirements, use: SizeUse) -> None:
+    sizes = _ints(_argument(use, 1, "normalized_shape"))
+    axes = _axes(requirements, use.args[0])
+    for size, axis in zip(sizes, axes[len(axes) - len(sizes) :], strict=True):
+        requirements.require(use, size, axis)
+
+
+@handles("group_norm")
+def group_norm(requirements: Requirements, use: SizeUse) -> None:
+    _groups(requirements, use, _argument(use, 1, "num_groups"))
+
+
+@handles(*(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)))
+def convolution(requirements: Requirements, use: SizeUse) -> None:
+    _groups(requirements, use, _argument(use, 6, "groups", 1))
+    others = {name: value for name, value in use.kwargs.items() if name != "groups"}
+    requirements.keep(use, (use.args[:6], use.args[7:], others))
+
+
+def _groups(requirements: Requirements, use: SizeUse, groups: int) -> None:
+    for call in use.calls:
+        axis = requirements.coupling.group_axes.get(call)
+        if axis is not None and axis.shape[1] == int(groups):
+            return requirements.require(use, groups, axis)
+    return requirements.keep(use, groups)
+
+
+@handles("repeat", "tile")
+def repeat(requirements: Requirements, use: SizeUse) -> None:
+    x, times = use.args[0], _ints(use.args[1:] or tuple(use.kwargs.values()))
+    axes, repeated = _axes(requirements, x), _axes(requirements, use.outputs[0])
+    if len(times) != len(repeated):
+        return requirements.keep(use, tuple(times))
+    new = len(repeated) - len(axes)
+    for i, (size, axis) in enumerate(zip(times, repeated, strict=True)):
+        before = requirements.count(axes[i - new]) if i >= new else constant(1)
+        _require_ratio(requirements, use, size, before, requirements.count(axis))
+    return None
+
+
+@handles("repeat_interleave")
+def repeat_interleave(requirements: Requirements, use: SizeUse) -> None:
+    times, dim = _argument(use, 1, "repeats"), _argument(use, 2, "dim")
+    if not isinstance(times, int) or dim is None:
+        return requirements.keep(use, (times, dim))
+    d = _dimension(use, 2)
+    before, after = (requirements.count(_axes(requirements, value)[d]) for value in (use.args[0], use.outputs[0]))
+    return _require_ratio(requirements, use, times, before, after)
+
+
+def _require_ratio(requirements: Requirements, use: SizeUse, size: int, before: Expression, after: Expression) -> None:
+    requirements.equal(
+        use, substitute(("*", requirements.in_counts(expression_of(size)), before), lambda leaf: leaf), after
+    )
+
+
+@handles("pad")
+def pad(requirements: Requirements, use: SizeUse) -> None:
+    """Padding is as many new coordinates as are left of those it added."""
+    amounts = _argument(use, 1, "pad")
+    axes = _axes(requirements, use.outputs[0])
+    for i, size in enumerate(_ints(amounts)):
+        axis, at = axes[len(axes) - 1 - i // 2], int(size)
+        if at > 0:
+            requirements.require(use, size, axis[:, :at] if i % 2 == 0 else axis[:, axis.shape[1] - at :])
+        else:
+            requirements.keep(use, size)
+
+
+@handles("roll")
+def roll(requirements: Requirements, use: SizeUse) -> None:
+    """As many coordinates as the shift says go round the end: none of them may have gone, unless it follows."""
+    shifts, dims = _ints((_argument(use, 1, "shifts"),)), _ints((_argument(use, 2, "dims", ()),))
+    for size, dim in zip(shifts, dims, strict=False):
+        axis = _axes(requirements, use.args[0])[int(dim) % len(use.args[0].shape)]
+        expression = requirements.in_counts(expression_of(size))
+        if int(size) > 0:
+            requirements.equal(use, expression, requirements.count(axis[:, max(0, axis.shape[1] - int(size)) :]))
+        elif int(size) < 0:
+            requirements.equal(use, _negated(expression), requirements.count(axis[:, : -int(size)]))

@@ -1,0 +1,37 @@
+"""Op rules: for each ATen operator, how the coordinates of its inputs and outputs hang together.
+
+A rule is a function of the coupling and a call. To add one, write it in the file of its family and name its operators
+in `@rule(…)`. An operator without a rule pins everything that it touches.
+"""
+
+from __future__ import annotations
+
+from secateur.couple.rules import (
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    matmul,
+    norm,
+    pooling,
+    recurrent,
+    reduction,
+    shape,
+)
+from secateur.couple.rules.registry import RULES, rule_for, unknown
+
+__all__ = [
+    "RULES",
+    "attention",
+    "convolution",
+    "elementwise",
+    "indexing",
+    "matmul",
+    "norm",
+    "pooling",
+    "recurrent",
+    "reduction",
+    "rule_for",
+    "shape",
+    "unknown",
+]

@@ -1,0 +1,104 @@
+"""Lookups by index: the indexed axis stays whole, because indices are numbers in the data; the other axes pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secateur.capture.trace import Call
+from secateur.couple.coupling import Coupling
+from secateur.couple.rules.registry import broadcast, dimension, rule, unknown
+from secateur.couple.units import Axis, fixed_axis
+
+
+@rule("embedding")
+def embedding(coupling: Coupling, call: Call) -> None:
+    weight, indices = call["weight"], call["indices"]
+    rows, channels = coupling.axes(weight)
+    coupling.pin(call, rows, "rows are looked up by number")
+    coupling.contract(weight, 0)
+    coupling.set(call.out, [*coupling.axes(indices), channels], call)
+
+
+@rule("index", "_unsafe_index", "index_put", "_unsafe_index_put", "_index_put_impl")
+def index(coupling: Coupling, call: Call) -> None:
+    x, indices = call["self"], list(call["indices"])
+    axes = coupling.axes(x)
+    if any(value is not None and value.boolean for value in indices):
+        return unknown(coupling, call)
+    indices += [None] * (len(axes) - len(indices))
+    indexed = [i for i, value in enumerate(indices) if value is not None]
+    for i in indexed:
+        coupling.pin(call, axes[i], "it is indexed by numbers")
+    values = [indices[i] for i in indexed]
+    picked = broadcast(coupling, call, values, np.broadcast_shapes(*(value.shape for value in values)))
+    rest = [axes[i] for i in range(len(axes)) if i not in indexed]
+    adjacent = indexed == list(range(indexed[0], indexed[0] + len(indexed)))
+    at = indexed[0] if adjacent else 0
+    result = [*rest[:at], *picked, *rest[at:]]
+    if "put" not in call.op:
+        return coupling.set(call.out, result, call)
+    written = call["values"]
+    offset = len(result) - len(written.shape)
+    for i, axis in enumerate(coupling.axes(written)):
+        if written.shape[i] == result[i + offset].shape[1]:
+            coupling.tie(call, result[i + offset], axis)
+    return coupling.set(call.out, axes, call)
+
+
+@rule("index_select")
+def index_select(coupling: Coupling, call: Call) -> None:
+    x, indices = call["self"], call["index"]
+    d, axes = dimension(call["dim"], len(x.shape)), list(coupling.axes(x))
+    coupling.pin(call, axes[d], "it is indexed by numbers")
+    axes[d] = coupling.axes(indices)[0] if indices.shape else fixed_axis(1)
+    coupling.set(call.out, axes, call)
+
+
+@rule("index_add", "index_copy")
+def index_add(coupling: Coupling, call: Call) -> None:
+    x, source = call["self"], call["source"]
+    d = dimension(call["dim"], len(x.shape))
+    own, other = coupling.axes(x), coupling.axes(source)
+    coupling.pin(call, own[d], "it is indexed by numbers")
+    coupling.pin(call, other[d], "it is indexed by numbers")
+    axes = [a if i == d else coupling.tie(call, a, b) for i, (a, b) in enumerate(zip(own, other, strict=True))]
+    coupling.set(call.out, axes, call)
+
+
+@rule("gather", "scatter", "scatter_add", "scatter_reduce")
+def gather(coupling: Coupling, call: Call) -> None:
+    x = call["self"]
+    d = dimension(call["dim"], len(x.shape))
+    others = [value for value in call.tensors if value is not x]
+    for value in (x, *others):
+        if len(value.shape) != len(x.shape):
+            return unknown(coupling, call)
+        coupling.pin(call, coupling.axes(value)[d], "it is indexed by numbers")
+    reference = call["index"] if call.op == "gather" else x
+    for value in (x, *others):
+        for i, (a, b) in enumerate(zip(coupling.axes(reference), coupling.axes(value), strict=True)):
+            if i != d and a.shape[1] == b.shape[1]:
+                coupling.tie(call, a, b)
+            elif i != d:
+                coupling.pin(call, a, "only a part of it is indexed")
+                coupling.pin(call, b, "only a part of it is indexed")
+    return coupling.set(call.out, coupling.axes(reference), call)
+
+
+@rule("topk", "sort", "argsort", "kthvalue", "mode", "cummax", "cummin")
+def order(coupling: Coupling, call: Call) -> None:
+    """The results name coordinates by number."""
+    x = call["self"]
+    d = dimension(-1 if call["dim"] is None else call["dim"], len(x.shape))
+    coupling.pin(call, coupling.axes(x)[d], "its coordinates are ranked")
+
+    def result_axes(shape: tuple[int, ...]) -> list[Axis]:
+        if len(shape) != len(x.shape):
+            return [fixed_axis(n) for n in shape]
+        return [
+            fixed_axis(n) if i == d else axis for i, (n, axis) in enumerate(zip(shape, coupling.axes(x), strict=True))
+        ]
+
+    for value in call.outputs:
+        if value is not None:
+            coupling.set(value, result_axes(value.shape), call)

@@ -1,0 +1,263 @@
+"""Views, permutations, concatenation, slicing, splitting, repeating, padding: operators that only move coordinates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secateur.capture.trace import Call, Value
+from secateur.couple.axes import concatenate, merge, reshape
+from secateur.couple.coupling import Coupling
+from secateur.couple.rules.registry import dimension, dimensions, pointwise, rule, unknown
+from secateur.couple.units import FIXED, fixed_axis
+
+
+@rule(*"_unsafe_view reshape flatten unflatten _reshape_alias squeeze unsqueeze reshape_as ravel".split(), "view")
+def view(coupling: Coupling, call: Call) -> None:
+    x, out = call["self"], call.out
+    if "dtype" in call.args and "size" not in call.args:
+        return pointwise(coupling, call)
+    if out is x:  # x.squeeze_() changes what it is
+        return unknown(coupling, call)
+    reason = coupling.because(call, "it cannot be reshaped that way")
+    coupling.set(out, reshape(coupling.units, coupling.axes(x), x.shape, out.shape, reason), call)
+    return None
+
+
+@rule("as_strided")
+def as_strided(coupling: Coupling, call: Call) -> None:
+    x = call["self"]
+    if tuple(call["size"]) != x.shape:
+        return unknown(coupling, call)
+    return coupling.set(call.out, coupling.axes(x), call)  # another memory layout of the same tensor
+
+
+@rule("permute", "transpose", "t", "swapaxes", "numpy_T", "mT", "adjoint")
+def permute(coupling: Coupling, call: Call) -> None:
+    x, ndim = call["self"], len(call["self"].shape)
+    if call.out is x:
+        return unknown(coupling, call)
+    order = list(range(ndim))
+    if call.op == "permute":
+        order = dimensions(call["dims"], ndim)
+    elif call.op in ("transpose", "swapaxes"):
+        names = ("dim0", "dim1") if "dim0" in call.args else ("axis0", "axis1")
+        i, j = (dimension(call[name], ndim) for name in names)
+        order[i], order[j] = j, i
+    elif call.op in ("t", "numpy_T"):
+        order.reverse()
+    else:
+        order[-2:] = order[:-3:-1]
+    coupling.set(call.out, [coupling.axes(x)[d] for d in order], call)
+    coupling.same_tensor(call.out, x, order)
+    return None
+
+
+@rule("expand")
+def expand(coupling: Coupling, call: Call) -> None:
+    """A repeated coordinate is alike everywhere, so each repetition may go on its own."""
+    x, out = call["self"], call.out
+    new = len(out.shape) - len(x.shape)
+    axes = coupling.axes(x)
+    coupling.set(
+        out,
+        [
+            coupling.units.fresh(n) if i < new or x.shape[i - new] != n else axes[i - new]
+            for i, n in enumerate(out.shape)
+        ],
+        call,
+    )
+
+
+@rule("repeat")
+def repeat(coupling: Coupling, call: Call) -> None:
+    x, out = call["self"], call.out
+    axes = [fixed_axis(1)] * (len(out.shape) - len(x.shape)) + coupling.axes(x)
+    repeated = [
+        axis if times == 1 else merge([coupling.units.fresh(times), axis])
+        for axis, times in zip(axes, call["repeats"], strict=True)
+    ]
+    coupling.set(out, repeated, call)
+
+
+@rule("repeat_interleave")
+def repeat_interleave(coupling: Coupling, call: Call) -> None:
+    x, repeats = call["self"], call["repeats"]
+    if not isinstance(repeats, int) or call["dim"] is None:
+        return unknown(coupling, call)
+    axes, d = list(coupling.axes(x)), dimension(call["dim"], len(x.shape))
+    axes[d] = merge([axes[d], coupling.units.fresh(repeats)])
+    return coupling.set(call.out, axes, call)
+
+
+@rule("cat", "concat", "concatenate")
+def cat(coupling: Coupling, call: Call) -> None:
+    out = call.out
+    d = dimension(call["dim"], len(out.shape))
+    given = call["tensors"]
+    parts = [value for value in given if len(value.shape) == len(out.shape) and value.shape[d] > 0] or given[:1]
+    axes = list(coupling.axes(parts[0]))
+    for value in parts[1:]:
+        for i, axis in enumerate(coupling.axes(value)):
+            if i != d:
+                axes[i] = coupling.tie(call, axes[i], axis)
+    axes[d] = concatenate([coupling.axes(value)[d] for value in parts])
+    coupling.set(out, axes, call)
+
+
+@rule("stack")
+def stack(coupling: Coupling, call: Call) -> None:
+    values, out = call["tensors"], call.out
+    d = dimension(call["dim"], len(out.shape))
+    axes = list(coupling.axes(values[0]))
+    for value in values[1:]:
+        axes = [coupling.tie(call, a, b) for a, b in zip(axes, coupling.axes(value), strict=True)]
+    coupling.set(out, [*axes[:d], fixed_axis(len(values)), *axes[d:]], call)
+
+
+@rule("slice", "narrow")
+def take_slice(coupling: Coupling, call: Call) -> None:
+    x = call["self"]
+    d = dimension(call["dim"] or 0, len(x.shape))
+    length = x.shape[d]
+    if call.op == "narrow":
+        start = call["start"] % length
+        positions = range(start, start + call["length"])
+    else:
+        positions = range(length)[slice(call["start"], call["end"], call["step"])]
+    if len(positions) == length:
+        return coupling.set(call.out, coupling.axes(x), call)
+    if positions.step > 1:
+        return _take_strided(coupling, call, x, d, positions)
+    return _take(coupling, call, x, call.out, d, np.asarray(positions))
+
+
+def _take_strided(coupling: Coupling, call: Call, x: Value, d: int, positions: range) -> None:
+    """Every s-th coordinate: the code will again take every s-th, so s neighbours go together."""
+    length, step = x.shape[d], positions.step
+    axes = list(coupling.axes(x))
+    if length % step or len(positions) != length // step:
+        coupling.pin(call, axes[d], "every so many-th of it is taken")
+        axes[d] = fixed_axis(len(positions))
+    elif axes[d].size:
+        runs, within = coupling.split(call, axes[d], (length // step, step))
+        coupling.pin(call, within, "neighbours go together")
+        axes[d] = runs if len(positions) > 1 else fixed_axis(1)
+    else:
+        axes[d] = fixed_axis(len(positions))
+    coupling.set(call.out, axes, call)
+
+
+def _take(coupling: Coupling, call: Call, x: Value, out: Value, d: int, positions: np.ndarray) -> None:
+    axes = list(coupling.axes(x))
+    if len(positions) == 1:
+        coupling.pin(call, axes[d][:, positions], "a single coordinate is taken")
+    axes[d] = axes[d][:, positions] if len(positions) > 1 else fixed_axis(len(positions))
+    coupling.set(out, axes, call)
+
+
+@rule(*"split split_with_sizes chunk unsafe_split unsafe_split_with_sizes unsafe_chunk split_copy".split())
+def split(coupling: Coupling, call: Call) -> None:
+    x = call["self"]
+    d = dimension(call["dim"] or 0, len(x.shape))
+    outputs = [value for value in call.outputs if value is not None]
+    sizes = [value.shape[d] for value in outputs]
+    listed = "split_sizes" in call.args or isinstance(call["split_size"], list | tuple)
+    if len(sizes) == 1:
+        return coupling.set(outputs[0], coupling.axes(x), call)
+    if listed:
+        starts = np.cumsum([0, *sizes[:-1]])
+        for start, value in zip(starts, outputs, strict=True):
+            _take(coupling, call, x, value, d, np.arange(start, start + value.shape[d]))
+        return None
+    axes = list(coupling.axes(x))
+    if len(set(sizes)) == 1:  # the code makes equal pieces, so the pieces have to stay equal
+        pieces, within = coupling.split(call, axes[d], (len(sizes), sizes[0])) if sizes[0] > 1 else (axes[d], None)
+        coupling.pin(call, pieces, "the number of pieces stays")
+        for value in outputs:
+            axes[d] = fixed_axis(1) if within is None else within
+            coupling.set(value, axes, call)
+        return None
+    coupling.pin(call, axes[d], "it is split into unequal pieces")
+    for value in outputs:
+        axes[d] = fixed_axis(value.shape[d])
+        coupling.set(value, axes, call)
+    return None
+
+
+@rule("select")
+def select(coupling: Coupling, call: Call) -> None:
+    x = call["self"]
+    d, axes = dimension(call["dim"], len(x.shape)), coupling.axes(x)
+    coupling.pin(call, axes[d], "a coordinate is picked by its number")
+    coupling.set(call.out, axes[:d] + axes[d + 1 :], call)
+
+
+@rule("unbind")
+def unbind(coupling: Coupling, call: Call) -> None:
+    x = call["self"]
+    d, axes = dimension(call["dim"], len(x.shape)), coupling.axes(x)
+    coupling.pin(call, axes[d], "it is taken apart")
+    for value in call.outputs:
+        coupling.set(value, axes[:d] + axes[d + 1 :], call)
+
+
+@rule("roll")
+def roll(coupling: Coupling, call: Call) -> None:
+    """The wrapped coordinates are kept by the size constraint on the shift; the others just move."""
+    x = call["self"]
+    axes = list(coupling.axes(x))
+    if not call["dims"]:
+        for axis in axes:
+            coupling.pin(call, axis, "it is rolled over all axes at once")
+        return coupling.set(call.out, axes, call)
+    for d, shift in zip(dimensions(call["dims"], len(x.shape)), call["shifts"], strict=True):
+        axes[d] = np.roll(axes[d], shift, axis=1)
+    return coupling.set(call.out, axes, call)
+
+
+@rule("flip")
+def flip(coupling: Coupling, call: Call) -> None:
+    x = call["self"]
+    flipped = dimensions(call["dims"], len(x.shape))
+    coupling.set(call.out, [a[:, ::-1] if i in flipped else a for i, a in enumerate(coupling.axes(x))], call)
+
+
+@rule("constant_pad_nd")
+def constant_pad(coupling: Coupling, call: Call) -> None:
+    """Padding adds coordinates that are alike and may go; how many there are is checked where Python gave it."""
+    x, out = call["self"], call.out
+    axes = list(coupling.axes(x))
+    for i in range(len(call["pad"]) // 2):
+        d = len(axes) - 1 - i
+        before, after = call["pad"][2 * i : 2 * i + 2]
+        if before < 0 or after < 0:
+            coupling.pin(call, axes[d], "it is cropped")
+            axes[d] = fixed_axis(out.shape[d])
+        elif (before or after) and len(axes[d]):
+            added = np.full((len(axes[d]), before + after), FIXED, np.int64)
+            added[0] = coupling.units.new(before + after)
+            axes[d] = np.concatenate([added[:, :before], axes[d], added[:, before:]], axis=1)
+        elif before or after:
+            axes[d] = fixed_axis(out.shape[d])
+    coupling.set(out, axes, call)
+
+
+@rule(*(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
+def mirrored_pad(coupling: Coupling, call: Call) -> None:
+    x, out = call["self"], call.out
+    axes = list(coupling.axes(x))
+    for i in range(len(call["padding"]) // 2):
+        d = len(axes) - 1 - i
+        coupling.pin(call, axes[d], "it is padded with its own neighbours")
+        axes[d] = fixed_axis(out.shape[d])
+    coupling.set(out, axes, call)
+
+
+@rule("unfold")
+def unfold(coupling: Coupling, call: Call) -> None:
+    """Tensor.unfold: overlapping windows along one axis."""
+    x, out = call["self"], call.out
+    d = dimension(call["dimension"], len(x.shape))
+    coupling.pin(call, coupling.axes(x)[d], "windows are laid over it")
+    axes = [fixed_axis(out.shape[d]) if i == d else axis for i, axis in enumerate(coupling.axes(x))]
+    coupling.set(out, [*axes, fixed_axis(call["size"])], call)

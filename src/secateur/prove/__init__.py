@@ -1,0 +1,1 @@
+"""Prove: a cut model against an independent reference, in float64."""

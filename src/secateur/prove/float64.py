@@ -1,0 +1,131 @@
+"""Float64 throughout, also where a model's own code asks for less, so that a proof is not limited to 1e-7."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+__all__ = ["DecomposingMode", "Float64", "grouped_product", "lifted"]
+
+_LIFTED = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+
+
+class DecomposingMode(TorchDispatchMode):
+    """Performs one primitive operation at a time.
+
+    Under `torch.inference_mode`, which a model may enter by itself, torch hands composite operations over whole, and
+    what they do inside would go unseen; they are taken apart first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
+        return self.perform(func, args, kwargs or {})
+
+    def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The outcome of a primitive operation."""
+        raise NotImplementedError
+
+
+class Float64(DecomposingMode):
+    """Carries out every operation in float64, whatever dtype is asked for; complex numbers in complex128.
+
+    A tensor of a lower precision that is written to, or of which a view is taken, keeps its dtype: others may hold it,
+    and a lifted copy would hide the write from them. It is lifted by the first operation that only reads it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._defaults_before: list[torch.dtype] = []
+
+    def __enter__(self) -> Any:
+        # `torch.zeros(3)` and a quotient of integers carry no dtype that could be replaced: they take the default.
+        self._defaults_before.append(torch.get_default_dtype())
+        torch.set_default_dtype(torch.float64)
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        torch.set_default_dtype(self._defaults_before.pop())
+
+    def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is torch.ops.aten.view.dtype:  # reads the same bits as another type: not a matter of precision
+            return func(*args, **kwargs)
+        if _keeps_tensors(func, args, kwargs):
+            args, kwargs = tree_map(_lifted_dtype, (args, kwargs))
+        else:
+            args, kwargs = lifted((args, kwargs))
+        if func is _GROUPED_MM:  # has no float64 kernel
+            return _grouped_mm(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def lifted(values: Any) -> Any:
+    """The same nested values, with every tensor and dtype of a lower precision lifted to float64."""
+    return tree_map(_lifted_leaf, values)
+
+
+def _lifted_dtype(value: Any) -> Any:
+    return _LIFTED.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def _lifted_leaf(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(_LIFTED[value.dtype]) if value.dtype in _LIFTED else value
+    return _lifted_dtype(value)
+
+
+def _keeps_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the operation makes a view, or writes to a tensor of a lower precision."""
+    if func is torch.ops.aten.lift_fresh.default:  # a view by its schema, but of a tensor that nobody else has seen
+        return False
+    aliased = [(place, arg) for place, arg in enumerate(func._schema.arguments) if arg.alias_info is not None]
+    written = [
+        args[place] if place < len(args) else kwargs.get(arg.name) for place, arg in aliased if arg.alias_info.is_write
+    ]
+    if aliased and not written:
+        return True
+    return any(isinstance(tensor, Tensor) and tensor.dtype in _LIFTED for tensor in written)
+
+
+_GROUPED_MM = torch.ops.aten._grouped_mm.default if hasattr(torch.ops.aten, "_grouped_mm") else None
+
+
+def _grouped_mm(
+    left: Tensor, right: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:
+    product = grouped_product(left, right, offs)
+    return product if bias is None else product + bias
+
+
+def grouped_product(left: Tensor, right: Tensor, offs: Tensor | None) -> Tensor:
+    """The products of `_grouped_mm`, one by one; `offs` has the end of each group along the axis that is cut up."""
+    if offs is None:
+        return left @ right
+    ends = offs.tolist()
+    spans = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    if left.dim() == 2 and right.dim() == 2:
+        return torch.stack([left[:, span] @ right[span] for span in spans])
+    if left.dim() == 2:
+        product = left.new_zeros(left.shape[0], right.shape[-1])
+        for group, span in enumerate(spans):
+            product[span] = left[span] @ right[group]
+        return product
+    product = left.new_zeros(left.shape[-2], right.shape[-1])
+    for group, span in enumerate(spans):
+        product[:, span] = left[group] @ right[:, span]
+    return product

@@ -1,0 +1,115 @@
+"""`verify`: the physically cut model against the full-size reference, in float64, to rounding."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from secateur.capture.forward import tensors_in, without_random_effects
+from secateur.channel_plan import Plan
+from secateur.cut import cut, named_tensors
+from secateur.errors import SecateurError, UsageError
+from secateur.example_inputs import as_call
+from secateur.prove.reference import run_float64, run_reference
+from secateur.weights import unwrap
+
+__all__ = ["Proof", "ProofFailed", "verify"]
+
+TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class Proof:
+    """That a plan is exact for a model."""
+
+    error: float
+    """The largest difference between the cut model and the reference, relative to the largest output."""
+    outputs: int
+    moved: bool
+    """Whether the cut changed the outputs at all. If not, removing anything would have passed."""
+
+    def __str__(self) -> str:
+        vacuous = "" if self.moved else "; but the removed channels had no influence on it"
+        return f"exact: the outputs differ from the reference by at most {self.error:.1e} relative, in float64{vacuous}"
+
+
+class ProofFailed(SecateurError):
+    """The cut model does not compute what the reference computes; the plan must not be used."""
+
+
+def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
+    """Proves that cutting `model` by `plan` removes exactly the planned channels and changes nothing else.
+
+    Two float64 copies of the model run on the example inputs. One is cut physically. The other keeps its full size, the
+    removed coordinates overwritten with NaN and left out of every sum and statistic; it shares no code with the
+    coupling or the surgery. Raises `ProofFailed` where the outputs differ by more than rounding.
+    """
+    args, kwargs = as_call(plan.example_inputs if example_inputs is None else example_inputs)
+    module = unwrap(model)
+    if any(tensor.device.type == "meta" for tensor in named_tensors(module).values()):
+        raise UsageError("The model is on the meta device and has no values to prove anything with; load its weights.")
+    full = copy.deepcopy(module).eval().double()
+    _vary_constants(full, plan)
+    pruned = copy.deepcopy(full)
+    cut(pruned, plan)
+    with without_random_effects():
+        before = _outputs(run_float64, full, args, kwargs)
+        _mark_removed(full, plan)
+        expected = _outputs(run_reference, full, args, kwargs)
+        try:
+            got = _outputs(run_float64, pruned, args, kwargs)
+        except Exception as error:
+            raise ProofFailed(f"The cut model does not run ({type(error).__name__}: {error}).") from error
+    difference = _largest_difference(expected, got)
+    if not difference <= TOLERANCE:
+        what = "a removed channel reaches an output" if isnan(difference) else f"the outputs differ by {difference:.1e}"
+        raise ProofFailed(f"The cut model is not what the plan says: {what}, relative, in float64.")
+    return Proof(difference, len(got), moved=_largest_difference(before, got) > TOLERANCE)
+
+
+def _outputs(run: Any, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [tensor.detach().double() for tensor in tensors_in(run(model, args, kwargs)) if not tensor.is_complex()]
+
+
+def _vary_constants(module: nn.Module, plan: Plan) -> None:
+    """Scales of 1 and biases of 0 look the same in any order and would hide a mix-up: they get values of their own."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = named_tensors(module)
+    for name in plan.tensors:
+        tensor = tensors[name]
+        if tensor.is_floating_point() and tensor.numel() > 1 and bool((tensor == tensor.flatten()[0]).all()):
+            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device)
+            tensor.data = tensor.data + 0.1 + 0.4 * noise
+
+
+def _mark_removed(module: nn.Module, plan: Plan) -> None:
+    tensors = named_tensors(module)
+    with torch.no_grad():
+        for name, tensor_cut in plan.tensors.items():
+            for axis, kept in tensor_cut.kept.items():
+                gone = np.setdiff1d(np.arange(tensor_cut.shape[axis]), kept)
+                tensors[name].data.index_fill_(axis, torch.from_numpy(gone).to(tensors[name].device), nan)
+
+
+def _largest_difference(expected: list[Tensor], got: list[Tensor]) -> float:
+    """Relative to the largest value; NaN where a removed coordinate came through, infinite where shapes differ."""
+    if [tensor.shape for tensor in expected] != [tensor.shape for tensor in got]:
+        return float("inf")
+    worst = 0.0
+    for reference, tensor in zip(expected, got, strict=True):
+        if not reference.numel():
+            continue
+        same = reference == tensor  # infinities included
+        scale = reference[reference.isfinite()].abs().max().item() if reference.isfinite().any() else 1.0
+        difference = torch.where(same, 0.0, (reference - tensor).abs()).max().item() / (scale or 1.0)
+        worst = max(worst, difference) if not isnan(difference) else nan
+        if isnan(worst):
+            return nan
+    return worst
