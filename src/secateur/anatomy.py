@@ -178,9 +178,12 @@ def _pinned_layers(dissection: Dissection) -> list[LeftAlone]:
     """The weights whose output side is pinned, with the most common reason of its coordinates."""
     coupling = dissection.coupling
     untouched = {leaf.index for leaf in dissection.trace.untouched}
+    cut = {
+        member.leaf.index for bundle in dissection.bundles for g in bundle.groups for member in dissection.producers(g)
+    }
     found: dict[str, str] = {}
     for leaf in dissection.leaves:
-        if leaf.kind != "parameter" or len(leaf.shape) < 2:
+        if leaf.kind != "parameter" or len(leaf.shape) < 2 or leaf.index in cut:
             continue
         if leaf.index in untouched:
             found[module_of(leaf.name)] = "the example pass does not use it"
@@ -191,7 +194,7 @@ def _pinned_layers(dissection: Dissection) -> list[LeftAlone]:
             reasons = Counter(coupling.units.reasons(axis).tolist())
             reasons.pop(0, None)
             if reasons:
-                found.setdefault(module_of(leaf.name), str(coupling.reasons[reasons.most_common(1)[0][0]]))
+                found.setdefault(module_of(leaf.name), str(coupling.reason(reasons.most_common(1)[0][0])))
     return [LeftAlone(name, reason) for name, reason in found.items()]
 
 

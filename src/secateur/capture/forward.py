@@ -68,6 +68,7 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         attributes=attributes,
         conjured=recorder.conjured,
         untouched=untouched,
+        visible=recorder.visible,
         data_dependent=recorder.data_dependent,
     )
 
@@ -161,10 +162,13 @@ def _module_paths(model: nn.Module, recorder: CallRecorder) -> Iterator[None]:
     stack = recorder.module_stack
 
     def enter(module: nn.Module, args: Any) -> None:
-        stack.append(paths.get(id(module), stack[-1]))
+        caller = stack[-1]
+        stack.append(paths.get(id(module), caller))
+        recorder.see(args, caller, stack[-1])
 
     def leave(module: nn.Module, args: Any, out: Any) -> None:
-        stack.pop()
+        inside = stack.pop()
+        recorder.see(out, stack[-1], inside)
 
     hooks = [
         module_hooks.register_module_forward_pre_hook(enter),
@@ -208,7 +212,8 @@ def _opaque_autograd_functions(recorder: CallRecorder) -> Iterator[None]:
             return original.__func__(cls, *args, **kwargs)
         with muted(recorder):
             out = original.__func__(cls, *args, **kwargs)
-        recorder.emit(None, args, kwargs, out, name=cls.__name__)
+        with torch._C.DisableTorchFunction():  # here our own reading of shapes would be recorded
+            recorder.emit(None, args, kwargs, out, name=cls.__name__)
         return out
 
     torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]

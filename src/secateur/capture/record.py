@@ -62,6 +62,7 @@ class CallRecorder(TorchDispatchMode):
         self.calls: list[Call] = []
         self.conjured: dict[int, list[Value]] = {}
         self.touched: set[int] = set()
+        self.visible: dict[str, set[int]] = {}
         self.data_dependent = False
         self.module_stack: list[str] = [""]
         self.muted = False
@@ -106,6 +107,13 @@ class CallRecorder(TorchDispatchMode):
                 self.conjured.setdefault(len(self.calls), []).append(known)
         self.touched.add(known.index)
         return known  # type: ignore[no-any-return]
+
+    def see(self, tree: Any, *modules: str) -> None:
+        """Notes that the code of these modules holds the tensors in `tree`."""
+        with torch._C.DisableTorchFunction():
+            indices = {self.value(item, "detach").index for item in _flat(tree) if isinstance(item, Tensor)}
+        for module in modules:
+            self.visible.setdefault(module, set()).update(indices)
 
     def restore_overwritten(self) -> None:
         """Parameters and buffers hold again what they held before the pass."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -101,6 +101,8 @@ class Trace:
     """Tensors that no recorded call made, such as NumPy's results, by the call before which they appeared."""
     untouched: Sequence[Value] = ()
     """Parameters that the pass never read."""
+    visible: Mapping[str, Set[int]] = field(default_factory=dict)
+    """By module, the values that passed in or out of it or of a module that it called."""
     data_dependent: bool = False
     """Whether Python code looked at the values of tensors, so that another input may take another way."""
 

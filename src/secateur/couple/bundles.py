@@ -59,9 +59,7 @@ def find_bundles(
     for group in order:
         if group.index in taken:
             continue
-        rival = next((groups[i] for i in sorted(group.alternatives) if i in taken), None)
-        if rival is not None:
-            left_alone.append((group, Reason(f"its {len(rival)} {'heads' if rival.is_heads() else 'groups'} are cut")))
+        if group.alternatives & taken:  # its coordinates are cut already, divided another way
             continue
         try:
             bundle = finder.grow(group, taken)

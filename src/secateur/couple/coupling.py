@@ -17,6 +17,8 @@ _TAKES_SIZES = frozenset(
     _reshape_alias new_zeros new_ones new_full new_empty zeros ones full empty roll""".split()
 )
 _RANDOM_ACCESS_SAFE = frozenset("cat slice split split_with_sizes view reshape".split())
+_MOST_WHYS = 1 << 10
+_OTHER_REASONS = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Coupling:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.units = Units()
-        self.reasons: list[Reason] = [Reason("nothing")]
+        self._whys: dict[str, int] = {}
+        self._other_reasons: list[Reason] = []
         self.reads: list[tuple[int, Axis]] = []
         """Axes that some operator sums over or groups by; a unit in none of them is read by nothing."""
         self.contractions: list[Contraction] = []
@@ -108,26 +111,38 @@ class Coupling:
 
     def tie(self, call: Call, a: Axis, b: Axis) -> Axis:
         """Coordinate i of both live and die together."""
-        return self.units.unify(a, b, self._because(call, "shapes that do not divide alike meet"))
+        return self.units.unify(
+            a,
+            b,
+            self.because(call, "it meets an axis that stays whole"),
+            self.because(call, "it meets an axis that divides in another way"),
+        )
 
     def pin(self, call: Call, axis: Axis, why: str) -> None:
         if axis.size:
-            self.units.pin(axis, self._because(call, why))
+            self.units.pin(axis, self.because(call, why))
 
     def pin_for(self, axis: Axis, reason: Reason) -> None:
         if axis.size:
-            self.reasons.append(reason)
-            self.units.pin(axis, len(self.reasons) - 1)
+            self._other_reasons.append(reason)
+            self.units.pin(axis, _OTHER_REASONS + len(self._other_reasons) - 1)
 
     def split(self, call: Call, axis: Axis, sizes: Sequence[int]) -> list[Axis]:
-        return split(self.units, axis, sizes, self._because(call, "it cannot be split that way"))
+        return split(self.units, axis, sizes, self.because(call, "it cannot be split that way"))
 
     def read(self, kind: int, axis: Axis) -> None:
         if axis.size:
             self.reads.append((kind, axis))
 
     def because(self, call: Call, why: str) -> int:
-        return self._because(call, why)
+        """A number for the reason, from which `reason` gets it back: most are never asked for."""
+        return (call.index + 1) * _MOST_WHYS + self._whys.setdefault(why, len(self._whys))
+
+    def reason(self, number: int) -> Reason:
+        if number >= _OTHER_REASONS:
+            return self._other_reasons[number - _OTHER_REASONS]
+        call = self.trace.calls[number // _MOST_WHYS - 1]
+        return Reason(list(self._whys)[number % _MOST_WHYS], call.op, call.module)
 
     def contract(self, value: Value, axis: int) -> None:
         """Notes that the weight behind `value` is summed over along `axis`."""
@@ -147,22 +162,26 @@ class Coupling:
 
     # -- pins that no single call causes
 
-    def _because(self, call: Call, why: str) -> int:
-        self.reasons.append(Reason(why, call.op, call.module))
-        return len(self.reasons) - 1
-
     def _pin_all(self, values: Sequence[Value], reason: Reason) -> None:
         for value in values:
             for axis in self._axes.get(value.index, ()):
                 self.pin_for(axis, reason)
 
     def _pin_what_others_may_read(self) -> None:
-        """The data decided which layers ran. Those that did not run may read any axis of a length that they have."""
-        lengths = {n for leaf in self.trace.untouched for n in leaf.shape if n > 1}
-        if not lengths:
-            return
-        reason = Reason("the data decides which layers run, and some that may read it did not run")
-        for axes in list(self._axes.values()):
-            for axis in axes:
-                if axis.shape[1] in lengths and len(axis):
-                    self.pin_for(axis, reason)
+        """The data decided which layers ran. One that did not run may read whatever the code of the modules around it
+        holds, along any axis of a length that it has."""
+        visible = {module: set(indices) for module, indices in self.trace.visible.items()}
+        for call in self.trace.calls:
+            held = (value.index for value in (*call.tensors, *call.outputs) if value is not None)
+            visible.setdefault(call.module, set()).update(held)
+        lengths: dict[str, set[int]] = {}
+        for leaf in self.trace.untouched:
+            for name in leaf.names:
+                lengths.setdefault(name.rpartition(".")[0], set()).update(n for n in leaf.shape if n > 1)
+        for module, own in lengths.items():
+            reason = Reason(f"the data decides which layers run, and {module}, which may read it, did not run")
+            parts = module.split(".")
+            for index in set().union(*(visible.get(".".join(parts[:depth]), ()) for depth in range(len(parts)))):
+                for axis in self._axes.get(index, ()):
+                    if axis.shape[1] in own:
+                        self.pin_for(axis, reason)

@@ -114,8 +114,12 @@ class Units:
             free = row != FIXED
             self._reason[row[free]] = reasons[free]
 
-    def unify(self, a: Axis, b: Axis, reason: int) -> Axis:
-        """Coordinate i of `a` and of `b` live and die together from now on; what does not fit is pinned."""
+    def unify(self, a: Axis, b: Axis, reason: int, misfit: int | None = None) -> Axis:
+        """Coordinate i of `a` and of `b` live and die together from now on.
+
+        What meets nothing but fixed coordinates is pinned for `reason`, what fits no other way for `misfit`.
+        """
+        misfit = reason if misfit is None else misfit
         if a is b:
             return a
         assert a.shape[1] == b.shape[1], (a.shape, b.shape)
@@ -130,9 +134,9 @@ class Units:
                 self._pin_like(right[:, only_right], a[:, only_right], reason)
                 continue
             both = ~no_left
-            self._couple(left[:, both], right[:, both], reason)
-        self.pin(a, reason)
-        self.pin(b, reason)
+            self._couple(left[:, both], right[:, both], misfit)
+        self.pin(a, misfit)
+        self.pin(b, misfit)
         return a
 
     def _differences(self, a: Axis, b: Axis) -> tuple[Axis, Axis]:

@@ -20,8 +20,8 @@ def batch_norm(coupling: Coupling, call: Call) -> None:
         axes[1] = coupling.tie(call, axes[1], coupling.axes(value)[0])
     if call["weight"] is not None:
         coupling.norm_scales.add(call["weight"].index)
-    for axis in axes[2:]:
-        coupling.pin(call, axis, "statistics are taken over it")
+    for axis in (axes[0], *axes[2:]):
+        coupling.read(coupling.NORMALISED, axis)
     first, *statistics = call.outputs
     coupling.set(first, axes, call)
     for out in statistics:
@@ -67,7 +67,7 @@ def group_norm(coupling: Coupling, call: Call) -> None:
     coupling.read(coupling.NORMALISED, within)
     coupling.group_axes[call.index] = group
     for axis in axes[2:]:
-        coupling.pin(call, axis, "statistics are taken over it")
+        coupling.read(coupling.NORMALISED, axis)
     out, *statistics = call.outputs
     coupling.set(out, axes, call)
     for statistic in statistics:

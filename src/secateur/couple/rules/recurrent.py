@@ -20,7 +20,7 @@ def recurrent(coupling: Coupling, call: Call) -> None:
     states = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
     directions = 2 if call["bidirectional"] else 1
     per_cell = 4 if call["has_biases"] else 2
-    if len(weights) != per_cell * layers * directions:  # a projected LSTM
+    if len(weights) != per_cell * layers * directions:  # an LSTM with projections
         return unknown(coupling, call)
     *outer, below = coupling.axes(x)
     for layer in range(layers):
