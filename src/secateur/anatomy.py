@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -92,8 +93,26 @@ class Dissection:
         outputs = [m for m in weights if (m.leaf.index, m.axis) not in self.coupling.contracted_leaves]
         return outputs or weights or [m for m in group.members if m.leaf.kind == "parameter"]
 
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """A name for each group: that of the first layer that makes its channels, numbered where it makes several."""
+        names: dict[int, str] = {}
+        times: Counter[str] = Counter()
+        for group in self.groups:
+            name = module_of(self.producers(group)[0].leaf.name)
+            times[name] += 1
+            names[group.index] = name if times[name] == 1 else f"{name} ({times[name]})"
+        return names
+
     def name(self, group: Group) -> str:
-        return module_of(self.producers(group)[0].leaf.name)
+        return self.names[group.index]
+
+    def group_of_unit(self) -> np.ndarray:
+        """The index of each unit's group; -1 for units of none."""
+        group_of = np.full(self.coupling.units.count, -1, np.int64)
+        for group in self.groups:
+            group_of[group.units] = group.index
+        return group_of
 
     def layers(self, group: Group) -> tuple[str, ...]:
         """The modules that shrink with the group, those that make its channels first."""
@@ -154,7 +173,7 @@ def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
     bare = Dissection(trace, coupling, requirements.count_axes, system, groups, bundles, ())
     reasons = [LeftAlone(bare.name(group), str(reason)) for group, reason in refused]
     left_alone = [*reasons, *_pinned_layers(bare)]
-    return Dissection(trace, coupling, requirements.count_axes, system, groups, bundles, left_alone)
+    return replace(bare, left_alone=left_alone)
 
 
 def module_of(parameter: str) -> str:

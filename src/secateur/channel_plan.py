@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,14 @@ class GroupCut:
     """Parameters saved by this group alone; groups that share a layer save less together than the sum."""
     macs: int
 
+    def then(self, later: GroupCut) -> GroupCut:
+        return replace(
+            later,
+            before=self.before,
+            parameters=self.parameters + later.parameters,
+            macs=self.macs + later.macs,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class TensorCut:
@@ -49,6 +57,12 @@ class TensorCut:
     @property
     def new_shape(self) -> tuple[int, ...]:
         return tuple(len(self.kept[d]) if d in self.kept else n for d, n in enumerate(self.shape))
+
+    def then(self, later: TensorCut) -> TensorCut:
+        kept = dict(self.kept)
+        for axis, indices in later.kept.items():
+            kept[axis] = kept[axis][indices] if axis in kept else indices
+        return TensorCut(self.shape, kept)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -98,6 +112,27 @@ class Plan:
             f"MACs {macs_before:,} → {macs_after:,} ({_share(macs_after, macs_before)} left)"
         )
         return "\n".join([head, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
+
+    def then(self, later: Plan) -> Plan:
+        """One plan that does what this one and then `later`, made for the model it leaves, do one after the other."""
+        tensors = dict(self.tensors)
+        for name, cut in later.tensors.items():
+            tensors[name] = tensors[name].then(cut) if name in tensors else cut
+        attributes = dict(self.attributes)
+        for attribute, (old, new) in later.attributes.items():
+            attributes[attribute] = (attributes[attribute][0] if attribute in attributes else old), new
+        groups = {group.name: group for group in self.groups}
+        for group in later.groups:
+            groups[group.name] = groups[group.name].then(group) if group.name in groups else group
+        return replace(
+            later,
+            tensors=tensors,
+            attributes=attributes,
+            groups=tuple(groups.values()),
+            parameters=(self.parameters[0], later.parameters[1]),
+            macs=(self.macs[0], later.macs[1]),
+            example_inputs=self.example_inputs,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {

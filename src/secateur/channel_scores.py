@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secateur.anatomy import Dissection
+from secateur.capture.activations import find_sites, mean_magnitudes
+from secateur.capture.trace import Value
 from secateur.couple.groups import Group, Member
 from secateur.couple.removal import Removal
 from secateur.errors import UsageError
@@ -43,9 +45,7 @@ class ChannelScorer:
         self._tensors = dict(module.named_parameters(remove_duplicate=False))
         self._activations: Mapping[int, Scores] = {}
         if score == "activation":
-            from secateur.capture.activations import mean_activations
-
-            self._activations = mean_activations(module, dissection, data)
+            self._activations = _mean_activations(module, dissection, data)
 
     def applies_to(self, group: Group) -> str | None:
         """Why the score cannot rank this group; None where it can."""
@@ -70,14 +70,8 @@ class ChannelScorer:
 
     def _sum_by_unit(self, group: Group, member: Member, removal: Removal) -> Scores:
         coupling = self.dissection.coupling
-        along_axis = self._sum_by_coordinate(member, removal)
-        order = np.argsort(group.units)
-        total = np.zeros(len(group))
-        for row in coupling.units.resolve(coupling.axes(member.leaf)[member.axis]):
-            position = np.searchsorted(group.units, row, sorter=order).clip(max=len(order) - 1)
-            mine = group.units[order[position]] == row
-            np.add.at(total, order[position[mine]], along_axis[mine])
-        return total
+        rows = coupling.units.resolve(coupling.axes(member.leaf)[member.axis])
+        return _add_up(group, rows, self._sum_by_coordinate(member, removal))
 
     def _sum_by_coordinate(self, member: Member, removal: Removal) -> Scores:
         """Importances summed over all other axes, without what has been removed on those."""
@@ -101,6 +95,50 @@ class ChannelScorer:
             if len(dead):
                 importance = importance.index_fill(d, torch.from_numpy(dead).to(importance.device), 0)
         return _to_numpy(importance.sum(others) if others else importance)
+
+
+def _mean_activations(module: nn.Module, dissection: Dissection, data: Iterable[Any]) -> dict[int, Scores]:
+    """For each group the mean magnitude of its channels where a layer first reads them."""
+    units, coupling = dissection.coupling.units, dissection.coupling
+    group_of = dissection.group_of_unit()
+    at: dict[int, tuple[int, int]] = {}
+    rows: dict[tuple[int, int], NDArray[np.int64]] = {}
+
+    def wanted(value: Value, axis: int) -> bool:
+        resolved = units.resolve(coupling.axes(value)[axis])
+        new = {int(group) for group in np.unique(group_of[resolved])} - {-1} - at.keys()
+        at.update(dict.fromkeys(new, (value.index, axis)))
+        rows[value.index, axis] = resolved
+        return bool(new)
+
+    sites = find_sites(dissection.trace, wanted)
+    mean_magnitudes(module, data, dissection.trace, sites)
+    by_place = {
+        (dissection.trace.calls[call][site.argument].index, site.axis): site.mean
+        for call, own in sites.items()
+        for site in own
+    }
+    return {
+        group.index: _mean_by_unit(group, rows[at[group.index]], by_place[at[group.index]])
+        for group in dissection.groups
+        if group.index in at
+    }
+
+
+def _mean_by_unit(group: Group, rows: NDArray[np.int64], by_coordinate: Scores) -> Scores:
+    ones = _add_up(group, rows, np.ones_like(by_coordinate))
+    return _add_up(group, rows, by_coordinate) / np.maximum(ones, 1)
+
+
+def _add_up(group: Group, rows: NDArray[np.int64], by_coordinate: Scores) -> Scores:
+    """The numbers of all coordinates that a unit has, for each unit of the group."""
+    order = np.argsort(group.units)
+    total = np.zeros(len(group))
+    for row in rows:
+        position = order[np.searchsorted(group.units, row, sorter=order).clip(max=len(order) - 1)]
+        mine = group.units[position] == row
+        np.add.at(total, position[mine], by_coordinate[mine])
+    return total
 
 
 def _at_least_float32(tensor: Tensor) -> torch.dtype:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from torch import nn
@@ -21,18 +21,11 @@ from secateur.errors import UsageError
 from secateur.score import Score
 from secateur.weights import LeftAlone, listed, matches_any, require_known, unwrap
 
-__all__ = ["ChannelRanking", "plan_channels"]
+__all__ = ["NothingToCut", "plan_channels"]
 
 
-class ChannelRanking(TypedDict, total=False):
-    """The options of `plan_channels`, so that `prune` can hand them through."""
-
-    scope: Literal["layer", "global"]
-    score: Score
-    keep: Sequence[str]
-    per_layer: Mapping[str, Amount]
-    multiple_of: int | None
-    floor: float
+class NothingToCut(UsageError):
+    """No channel can be removed, or the amount is too small to remove one."""
 
 
 def plan_channels(
@@ -48,6 +41,7 @@ def plan_channels(
     iterations: int = 1,
     floor: float = 0.1,
     data: Iterable[Any] = (),
+    already: Plan | None = None,
 ) -> Plan:
     """Ranks the channels and heads of `model` and plans the removal of the `amount` that matters least.
 
@@ -66,6 +60,7 @@ def plan_channels(
         iterations: rank again after every so many-th part of the amount, over what is then left.
         floor: with scope "global", the share of every group that stays at least; one unit always stays.
         data: inputs for "activation", each like `example_inputs`; the example alone by default.
+        already: the plan that made `model` what it is; what it removed counts in the amounts.
     """
     if scope not in ("layer", "global"):
         raise UsageError(f'There is no scope {scope!r}; choose "layer" or "global".')
@@ -73,7 +68,7 @@ def plan_channels(
         raise UsageError(f"iterations is {iterations!r}; give how often to rank, 1 or more.")
     module = unwrap(model)
     dissection = dissect(module, example_inputs)
-    planner = _Planner(module, dissection, listed("keep", keep), per_layer or {}, amount)
+    planner = _Planner(module, dissection, listed("keep", keep), per_layer or {}, amount, already)
     planner.set_scorer(ChannelScorer(module, dissection, score, data or (example_inputs,)))
     budget = Budget(scope, multiple_of, floor, next(iter(module.parameters())))
     planner.choose(budget, iterations)
@@ -89,6 +84,7 @@ class _Planner:
         keep: Sequence[str],
         per_layer: Mapping[str, Amount],
         amount: Amount | None,
+        already: Plan | None,
     ) -> None:
         self.module = module
         self.dissection = dissection
@@ -97,6 +93,7 @@ class _Planner:
         require_known("keep", keep, names)
         require_known("per_layer", per_layer, names)
         self.bundles = self._without(dissection.bundles, lambda group: self._kept(group, keep))
+        self.original = {group.name: group.before for group in already.groups} if already else {}
         self.amounts = {id(bundle): self._amount(bundle, per_layer, amount) for bundle in self.bundles}
         self.dead = np.empty(0, np.int64)
         self.attributes: dict[Any, int] = {}
@@ -108,10 +105,13 @@ class _Planner:
     def choose(self, budget: Budget, iterations: int) -> None:
         """Selects the units that go; what the code's sizes then refuse is left alone, with the reason."""
         if not self.bundles:
-            raise UsageError(self._nothing())
+            raise NothingToCut(self._nothing())
         while True:
             for i in range(iterations):
-                shares = {key: 1 - (1 - amount) ** ((i + 1) / iterations) for key, amount in self.amounts.items()}
+                shares = {
+                    id(bundle): self._share_left(bundle, 1 - (1 - self.amounts[id(bundle)]) ** ((i + 1) / iterations))
+                    for bundle in self.bundles
+                }
                 removal = self.dissection.removal(self.dead)
                 scores = {
                     group.index: self.scorer.scores(group, removal)
@@ -125,7 +125,7 @@ class _Planner:
             except Conflict as conflict:
                 self._drop(conflict)
         if not len(self.dead):
-            raise UsageError(self._nothing())
+            raise NothingToCut(self._nothing())
 
     def plan(self, scope: str, score: str, example_inputs: Any) -> Plan:
         dissection, removal = self.dissection, self.dissection.removal(self.dead)
@@ -144,6 +144,12 @@ class _Planner:
             score=score,
             example_inputs=example_inputs,
         )
+
+    def _share_left(self, bundle: Bundle, amount: float) -> float:
+        """The share of the bundle as it is now that has to go so that `amount` of the original bundle is gone."""
+        group = bundle.groups[0]
+        original = self.original.get(self.dissection.name(group), len(group))
+        return max(0.0, 1 - (1 - amount) * original / len(group))
 
     def _solve(self) -> dict[Any, int]:
         dissection = self.dissection
@@ -233,10 +239,7 @@ class _Planner:
 
 
 def _contractions_by_group(dissection: Dissection) -> dict[int, list[Any]]:
-    units = dissection.coupling.units
-    group_of = np.full(units.count, -1, np.int64)
-    for group in dissection.groups:
-        group_of[group.units] = group.index
+    units, group_of = dissection.coupling.units, dissection.group_of_unit()
     found: dict[int, list[Any]] = {}
     for contraction in dissection.coupling.contractions:
         groups = {int(g) for axis in contraction.axes if len(axis) for g in np.unique(group_of[units.resolve(axis)])}

@@ -40,10 +40,12 @@ def ranking_as_json(ranking: Ranking) -> dict[str, Any]:
     """The options as plain values, written the same way every time; a score function is known by its name."""
     score = ranking.get("score", "l1")
     return {
-        "scope": ranking.get("scope", "global"),
+        "scope": ranking.get("scope"),
         "pattern": ranking.get("pattern"),
         "score": score if isinstance(score, str) else getattr(score, "__qualname__", "custom"),
         "keep": sorted(ranking.get("keep", ())),
         "include": sorted(ranking.get("include", ())),
+        "multiple_of": ranking.get("multiple_of"),
+        "floor": ranking.get("floor"),
         "per_layer": {name: parse_amount(own) for name, own in (ranking.get("per_layer") or {}).items()},
     }

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,18 +18,17 @@ from secateur.agenda import (
     Cut,
     Epoch,
     Schedule,
-    amount_at,
     make_agenda,
     make_training_agenda,
     parse_epochs,
     require_epochs,
 )
 from secateur.amount import Amount, parse_amount
-from secateur.errors import LossDiverged, SecateurWarning, UsageError
+from secateur.errors import LossDiverged, UsageError
 from secateur.identity import digest_of_architecture, digest_of_weights, ranking_as_json, recipe_as_text
 from secateur.masks import Masks
-from secateur.pattern import NofM, parse_pattern
-from secateur.plan import Ranking, plan_weights
+from secateur.plan import Ranking
+from secateur.pruners import ChannelPruner, Pruner, WeightPruner, require_channel_options
 from secateur.recipe import Recipe
 from secateur.report.progress import Display, SilentDisplay, make_display
 from secateur.result import Record, Result
@@ -47,6 +44,8 @@ def prune(
     model: nn.Module,
     amount: Amount | None = None,
     *,
+    channels: Amount | None = None,
+    example_inputs: Any = None,
     train_data: Any,
     eval_data: Any,
     loss: Loss = classification_loss,
@@ -68,7 +67,10 @@ def prune(
 
     Args:
         model: stays as it is; the pruned copy is `result.model`.
-        amount: the share of weights to prune, such as 0.9 or "90%"; not needed with an N:M pattern.
+        amount: the share of weights to set to zero, such as 0.9 or "90%"; not needed with an N:M pattern.
+        channels: instead, the share of channels and heads to remove physically, such as 0.5 or "50%".
+        example_inputs: for `channels`, a tensor, a tuple or a dict of keyword arguments to run the model on; by default
+            what `loss` gives the model for the first training batch.
         train_data: a DataLoader of (inputs, labels) pairs, of dicts, or of whatever `loss` takes.
         eval_data: a DataLoader that `metric` judges the model on.
         loss: a function of the model and a batch; cross-entropy by default.
@@ -87,7 +89,8 @@ def prune(
         accelerator: a fresh `accelerate.Accelerator` set up for precision, processes, accumulation and trackers.
         progress: False for silence.
         tolerance: how far below the dense model the metric may end for the model to count as recovered.
-        **ranking: `scope`, `pattern`, `score`, `keep`, `include` and `per_layer`, as for `plan_weights`.
+        **ranking: `scope`, `pattern`, `score`, `keep`, `include` and `per_layer`, as for `plan_weights`; with
+            `channels` those of `plan_channels`: `scope`, `score`, `keep`, `per_layer`, `multiple_of` and `floor`.
     """
     train_epochs = require_epochs("train", train)
     original = train_epochs if original_epochs is None else require_epochs("original_epochs", original_epochs)
@@ -95,13 +98,11 @@ def prune(
     for option in ("keep", "include"):
         if option in ranking:
             ranking[option] = listed(option, ranking[option])
-    _rehearse(model, amount, schedule, ranking)
-
-    def rank_and_prune(tuner: Tuner, progress: float) -> None:
-        options = _options_at(amount, ranking, schedule, progress)
-        with tuner.gradients() if ranking.get("score") == "taylor" else nullcontext():
-            masks = plan_weights(tuner.module, already=tuner.masks, **options)
-        tuner.enforce(tuner.agree(masks))
+    if channels is not None:
+        require_channel_options(amount, schedule, ranking)
+        pruner: Pruner = ChannelPruner(channels, ranking, schedule, example_inputs)
+    else:
+        pruner = WeightPruner(model, amount, ranking, schedule)
 
     run = _Run(
         model=model,
@@ -113,6 +114,7 @@ def prune(
             "cuts": cuts,
             "train": train_epochs,
             "finetune": finetune_epochs,
+            "channels": None if channels is None else parse_amount(channels),
             "ranking": ranking_as_json(ranking),
         },
         run_dir=run_dir,
@@ -121,7 +123,7 @@ def prune(
         progress=progress,
         tolerance=tolerance,
     )
-    return run.walk(lambda batches: make_agenda(schedule, cuts, train_epochs, finetune_epochs, batches), rank_and_prune)
+    return run.walk(lambda batches: make_agenda(schedule, cuts, train_epochs, finetune_epochs, batches), pruner)
 
 
 def train(
@@ -154,7 +156,7 @@ def train(
         progress=progress,
         tolerance=0.0,
     )
-    return run.walk(lambda batches: make_training_agenda(train_epochs, batches), _never_prune)
+    return run.walk(lambda batches: make_training_agenda(train_epochs, batches), None)
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class _Run:
         if not isinstance(self.tolerance, int | float) or not self.tolerance >= 0:
             raise UsageError(f"tolerance is {self.tolerance!r}; give a number in the metric's units, such as 0.02.")
 
-    def walk(self, make_stops: Callable[[int], Agenda], rank_and_prune: Callable[[Tuner, float], None]) -> Result:
+    def walk(self, make_stops: Callable[[int], Agenda], pruner: Pruner | None) -> Result:
         """Passes every stop that an earlier, interrupted walk has not, and returns the outcome."""
         with lent_accelerator(self.accelerator, self.seed) as accelerator:
             tuner = Tuner(self.model, self.task, self.recipe, accelerator)
@@ -190,7 +192,9 @@ class _Run:
                     return replace(stored, tolerance=self.tolerance)
             display = self._display(accelerator.is_main_process)
             try:
-                records = self._pass_stops(tuner, agenda, folder, display, rank_and_prune)
+                if pruner is not None:
+                    pruner.rehearse(tuner)
+                records = self._pass_stops(tuner, agenda, folder, display, pruner)
             except LossDiverged as error:
                 kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
                 raise LossDiverged(
@@ -200,7 +204,8 @@ class _Run:
                 display.close()
                 tuner.close()
             masks = tuner.masks or Masks({})
-            result = Result(tuner.plain_model(), masks, tuple(records), self.tolerance, self.task.metric_name)
+            metric = self.task.metric_name
+            result = Result(tuner.plain_model(), masks, tuple(records), self.tolerance, metric, tuner.plan)
             if folder:
                 folder.finish(result)
             return result
@@ -211,9 +216,10 @@ class _Run:
         agenda: Agenda,
         folder: RunFolder | None,
         display: Display,
-        rank_and_prune: Callable[[Tuner, float], None],
+        pruner: Pruner | None,
     ) -> list[Record]:
         """train → rank → prune → fine-tune."""
+        rank_and_prune = partial(pruner.prune, tuner) if pruner is not None else _never_prune
         records = folder.resume(tuner) if folder else []
         tuner.start_trackers()
         display.start(agenda.batches, agenda.batches_before(len(records)), self.task.metric_name)
@@ -224,9 +230,9 @@ class _Run:
                 tuner.remember_dense(folder.path if folder else None)
             match stop:
                 case Cut():
-                    rank_and_prune(tuner, stop.progress)
+                    rank_and_prune(stop.progress)
                 case Epoch():
-                    tuner.train_epoch(stop, on_step=display.step, cut=partial(rank_and_prune, tuner))
+                    tuner.train_epoch(stop, on_step=display.step, cut=rank_and_prune)
             metric = tuner.evaluate()
             seconds = time.monotonic() - started
             epochs = agenda.batches_before(len(records) + 1) / agenda.epoch_batches
@@ -255,31 +261,5 @@ class _Run:
         return self.progress if main_process else SilentDisplay()
 
 
-def _never_prune(tuner: Tuner, progress: float) -> None:
+def _never_prune(progress: float) -> None:
     raise AssertionError("an agenda of training alone has no cut")
-
-
-def _rehearse(model: nn.Module, amount: Amount | None, schedule: Schedule, ranking: Ranking) -> None:
-    """Plans once on the model as it is, so that a call that cannot work fails before it has cost hours."""
-    pattern = ranking.get("pattern")
-    if schedule != "one-shot" and pattern is not None and isinstance(parse_pattern(pattern), NofM):
-        raise UsageError(f'{pattern} is one cut and has no amounts between; use schedule="one-shot".')
-    if ranking.get("score") == "taylor":
-        if schedule == "gradual":
-            raise UsageError('The score "taylor" needs passes of its own; use schedule="one-shot" or "iterative".')
-        ranking = {**ranking, "score": "l1"}  # there are no gradients yet
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SecateurWarning)  # the weights are not final
-        plan_weights(model, amount, **ranking)
-
-
-def _options_at(amount: Amount | None, ranking: Ranking, schedule: Schedule, progress: float) -> dict[str, Any]:
-    """The arguments of `plan_weights` when `progress` of the way to the final amounts is gone."""
-    options: dict[str, Any] = dict(ranking)
-    if amount is not None:
-        options["amount"] = amount_at(schedule, parse_amount(amount), progress)
-    if per_layer := ranking.get("per_layer"):
-        options["per_layer"] = {
-            pattern: amount_at(schedule, parse_amount(own), progress) for pattern, own in per_layer.items()
-        }
-    return options

@@ -34,7 +34,7 @@ Scope = Literal["global", "layer"]
 
 
 class Ranking(TypedDict, total=False):
-    """The options of `plan_weights`, so that `prune` can hand them through."""
+    """The options of `plan_weights` and `plan_channels`, so that `prune` can hand them through."""
 
     scope: Scope
     pattern: str | None
@@ -42,6 +42,8 @@ class Ranking(TypedDict, total=False):
     keep: Sequence[str]
     include: Sequence[str]
     per_layer: Mapping[str, Amount]
+    multiple_of: int | None
+    floor: float
 
 
 def plan_weights(

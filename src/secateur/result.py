@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
 
+from secateur.channel_plan import Plan
 from secateur.masks import Masks
 from secateur.measure.size import Size
+from secateur.report.tables import aligned
 
 __all__ = ["Record", "Result"]
 
@@ -43,6 +45,8 @@ class Result:
     records: tuple[Record, ...]
     tolerance: float
     metric_name: str = "accuracy"
+    plan: Plan | None = None
+    """The channels that were removed, all cuts as one plan for the dense model."""
 
     @property
     def dense(self) -> Record:
@@ -90,7 +94,7 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        if not self.masks.layers:
+        if not self.masks.layers and self.plan is None:
             return f"Trained: the {self.metric_name} is {self.after:.4f}; nothing was pruned."
         change = self.after - self.before
         ended = f"{abs(change):.4f} {'above' if change > 0 else 'below'} the dense model's {self.before:.4f}"
@@ -116,29 +120,24 @@ class Result:
             "size_after": asdict(self.size_after),
             "records": [asdict(record) for record in self.records],
             "masks": self.masks.to_json(),
+            "groups": [asdict(group) for group in self.plan.groups] if self.plan else [],
         }
 
     @staticmethod
-    def from_json(stored: Mapping[str, Any], model: nn.Module, masks: Masks) -> Result:
-        """What `to_json` wrote, put together again with the model and the masks that are stored beside it."""
+    def from_json(stored: Mapping[str, Any], model: nn.Module, masks: Masks, plan: Plan | None = None) -> Result:
+        """What `to_json` wrote, put together again with the model, masks and plan that are stored beside it."""
         records = tuple(Record.from_json(item) for item in stored["records"])
-        return Result(model, masks, records, stored["tolerance"], stored["metric_name"])
+        return Result(model, masks, records, stored["tolerance"], stored["metric_name"], plan)
 
     def __str__(self) -> str:
-        rows = [("stop", self.metric_name, "zeros", "seconds")]
-        rows += [(r.stop, f"{r.metric:.4f}", f"{r.sparsity:.1%}", f"{r.seconds:.1f}") for r in self.records]
-        size = (
-            f"{self.size_after.parameters:,} parameters, "
-            f"{self.size_before.nonzeros:,} → {self.size_after.nonzeros:,} of them non-zero"
-        )
-        return "\n".join([*_aligned(rows), size, self.verdict])
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+        rows = [("stop", self.metric_name, "parameters", "zeros", "seconds")]
+        rows += [
+            (r.stop, f"{r.metric:.4f}", f"{r.size.parameters:,}", f"{r.sparsity:.1%}", f"{r.seconds:.1f}")
+            for r in self.records
+        ]
+        before, after = self.size_before, self.size_after
+        size = f"{after.parameters:,} parameters, {before.nonzeros:,} → {after.nonzeros:,} of them non-zero"
+        if self.plan is not None:
+            macs = f", MACs of the example {self.plan.macs[0]:,} → {self.plan.macs[1]:,}"
+            size = f"{before.parameters:,} → {after.parameters:,} parameters{macs}"
+        return "\n".join([*aligned(rows, right=(1, 2, 3, 4)), size, self.verdict])

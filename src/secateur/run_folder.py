@@ -19,6 +19,8 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from secateur.atomic import PARTIAL, flush_folder, replace_file, saving, write_text
+from secateur.channel_plan import Plan
+from secateur.cut import cut
 from secateur.errors import SecateurError, UsageError
 from secateur.masks import Masks
 from secateur.result import Record, Result
@@ -27,6 +29,7 @@ from secateur.tune import DENSE_FILE, Tuner
 __all__ = ["RunFolder"]
 
 MASKS_FILE = "masks.safetensors"
+PLAN_FILE = "plan.json"
 RESULT_FILE = "result.json"
 
 _VERSION = 1
@@ -69,6 +72,8 @@ class RunFolder:
                 if self.main:
                     if tuner.masks is not None:
                         tuner.masks.save(partial / MASKS_FILE)
+                    if tuner.plan is not None:
+                        tuner.plan.save(partial / PLAN_FILE)
                     write_text(partial / "progress.json", json.dumps([asdict(record) for record in records]))
                     older = self._states()
                     flush_folder(partial)
@@ -90,6 +95,8 @@ class RunFolder:
         folder = states[-1]
         try:
             records = [Record.from_json(item) for item in _read_json(folder / "progress.json")]
+            if (folder / PLAN_FILE).exists():
+                tuner.cut(Plan.load(folder / PLAN_FILE))
             tuner.load(folder)
             if (folder / MASKS_FILE).exists():
                 tuner.enforce(Masks.load(folder / MASKS_FILE))
@@ -105,6 +112,8 @@ class RunFolder:
             with replace_file(self.path / "model.safetensors") as partial:
                 save_model(result.model, str(partial))
             result.masks.save(self.path / MASKS_FILE)
+            if result.plan is not None:
+                result.plan.save(self.path / PLAN_FILE)
             write_text(self.path / RESULT_FILE, json.dumps(result.to_json(), indent=2))
             self._drop_states()
         self.barrier()
@@ -118,8 +127,12 @@ class RunFolder:
         if self.main:
             self._drop_states()  # if the run was killed at the very end, they are still there
         try:
+            plan = Plan.load(self.path / PLAN_FILE) if (self.path / PLAN_FILE).exists() else None
+            if plan is not None:
+                cut(model, plan)
             load_model(model, self.path / "model.safetensors")
-            return Result.from_json(_read_json(self.path / RESULT_FILE), model, Masks.load(self.path / MASKS_FILE))
+            masks = Masks.load(self.path / MASKS_FILE)
+            return Result.from_json(_read_json(self.path / RESULT_FILE), model, masks, plan)
         except Exception as error:
             raise SecateurError(
                 f"The result in {self.path} cannot be read ({error}); delete the folder to start the run again."

@@ -7,9 +7,10 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,10 +21,14 @@ from accelerate.utils import DistributedType, broadcast_object_list, set_seed
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
 from secateur.agenda import Epoch
 from secateur.atomic import replace_file
+from secateur.capture.forward import tensors_in
+from secateur.channel_plan import Plan
+from secateur.cut import cut
 from secateur.enforce import Hold, apply, hold
 from secateur.errors import LossDiverged, UsageError
 from secateur.masks import Masks
@@ -38,6 +43,8 @@ __all__ = ["Tuner", "lent_accelerator"]
 
 TAYLOR_BATCHES = 16
 DENSE_FILE = "dense.safetensors"
+
+Agreed = TypeVar("Agreed", Masks, Plan)
 
 
 @contextmanager
@@ -86,6 +93,7 @@ class Tuner:
         self.task = task
         self.recipe = recipe
         self.masks: Masks | None = None
+        self.plan: Plan | None = None
         self._teacher: nn.Module | None = None
         self._original = model
         self._hold: Hold | None = None
@@ -159,10 +167,41 @@ class Tuner:
         apply(self.module, masks)
         self._hold = hold(self.module, masks, self.optimizer) if self.optimizer is not None else None
 
-    def agree(self, masks: Masks) -> Masks:
-        """The main process's masks, in every process."""
-        agreed: list[Masks] = broadcast_object_list([masks])
+    def cut(self, plan: Plan) -> None:
+        """Removes channels from the model, and from the optimizer's momenta, after whatever was removed before."""
+        if self.accelerator.distributed_type == DistributedType.FSDP:
+            raise UsageError("Channels cannot be cut while FSDP shards the model; prune it first, or with DDP.")
+        module = self.module
+        apply(module, plan, optimizer=None if self.optimizer is None else self.optimizer.optimizer)
+        self.plan = plan if self.plan is None else self.plan.then(plan)
+        if self.model is not module:  # DDP made its buckets for the parameters as they were
+            self.accelerator._models.clear()
+            self.model = self.accelerator.prepare_model(module)
+
+    def agree(self, plan: Agreed) -> Agreed:
+        """The main process's plan or masks, in every process."""
+        agreed: list[Agreed] = broadcast_object_list([plan])
         return agreed[0]
+
+    def example_inputs(self) -> tuple[Any, ...] | dict[str, Any]:
+        """What the loss gives the model for the first training batch, two samples of it where the model takes that."""
+        calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        hook = self.module.register_forward_pre_hook(
+            lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True
+        )
+        try:
+            with evaluating(self.model), torch.no_grad():
+                self.task.loss(self.module, next(iter(self._batches(1))))
+                args, kwargs = calls[0] if calls else ((), {})
+                args, kwargs = _shortened(self.module, args, kwargs)
+        finally:
+            hook.remove()
+        if not calls:
+            raise UsageError("The loss function does not call the model it is given; pass example_inputs=….")
+        if args and kwargs:
+            names = list(signature(self.module.forward).parameters)
+            return {**dict(zip(names, args, strict=False)), **kwargs}
+        return kwargs or args
 
     @contextmanager
     def gradients(self) -> Iterator[None]:
@@ -178,7 +217,7 @@ class Tuner:
         """Before the first cut: keeps the dense model to distil from, in `folder` for a resumed run, too."""
         if not self.recipe.distill or self._teacher is not None:
             return
-        self._teacher = self.plain_model()
+        self._teacher = self.plain_model() if self.plan is None else _copy_of(self._original)
         if folder is not None:
             file = folder / DENSE_FILE
             if file.exists():
@@ -195,11 +234,14 @@ class Tuner:
 
     def log(self, step: int, record: Record) -> None:
         """To the trackers that the accelerator was set up with."""
-        self.accelerator.log({"metric": record.metric, "sparsity": record.sparsity, "seconds": record.seconds}, step)
+        values = {"metric": record.metric, "sparsity": record.sparsity, "seconds": record.seconds}
+        self.accelerator.log({**values, "parameters": record.size.parameters}, step)
 
     def plain_model(self) -> nn.Module:
         """The model as it is now, as the user's own class, without wrappers, whole in every process."""
         plain = _copy_of(self._original)
+        if self.plan is not None:
+            cut(plain, self.plan)
         trained = self.module
         with torch.no_grad():
             for name, parameter in trained.named_parameters():
@@ -289,6 +331,22 @@ def _copy_of(model: nn.Module) -> nn.Module:
             f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files, "
             "or use plan_weights and hold in your own training loop."
         ) from error
+
+
+def _shortened(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Two samples of a batch are enough to see how the model computes; more only take time."""
+    tensors = list(tensors_in((args, kwargs)))
+    lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+    if len(lengths) != 1 or lengths.pop() <= 2:
+        return args, kwargs
+    few_args, few_kwargs = tree_map(lambda item: item[:2] if isinstance(item, Tensor) else item, (args, kwargs))
+    try:
+        module(*few_args, **few_kwargs)
+    except Exception:  # the first dimension is not that of the samples, after all
+        return args, kwargs
+    return few_args, few_kwargs
 
 
 def _imitation_loss(teacher: nn.Module, seen: list[tuple[Any, Any, Any]], temperature: float) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,22 @@ from secateur.capture.trace import Kind, Trace
 from secateur.errors import UsageError
 from secateur.modes import evaluating
 
-__all__ = ["capture", "plain_execution", "state_tensors", "tensors_in", "without_random_effects"]
+__all__ = ["Leaf", "capture", "plain_execution", "state_tensors", "tensors_in", "without_random_effects"]
 
 Leaf = tuple[Tensor, Kind, tuple[str, ...]]
 
 
-def capture(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Trace:
-    """Runs `model` in evaluation mode, on real tensors, or without arithmetic where its weights are on meta."""
+def capture(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    make_recorder: Callable[[list[Leaf]], CallRecorder] = CallRecorder,
+) -> Trace:
+    """Runs `model` in evaluation mode, on real tensors, or without arithmetic where its weights are on meta.
+
+    Where that leaves parameters unread, such as those of auxiliary heads, it runs once more in training mode: layers
+    that are only used in training must fit after a cut, too.
+    """
     state = state_tensors(model)
     on_meta = any(tensor.device.type == "meta" for tensor, _, _ in state)
     with ExitStack() as stack:
@@ -40,7 +49,7 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         if on_meta:
             call, args, kwargs, state = _fake(model, args, kwargs, state, stack)
         inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
-        recorder = CallRecorder([*state, *inputs])
+        recorder = make_recorder([*state, *inputs])
         functions = FunctionRecorder(recorder)
         attributes = stack.enter_context(sizes_with_origin(model))
         stack.enter_context(_module_paths(model, recorder))
@@ -49,6 +58,12 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         try:
             with recorder, functions:
                 out = call(*args, **kwargs)
+            outputs = [recorder.value(tensor) for tensor in tensors_in(out)]
+            example_calls = len(recorder.calls)
+            if recorder.untouched_parameters():
+                model.train()
+                with suppress(Exception), recorder, functions:
+                    outputs += [recorder.value(tensor) for tensor in tensors_in(call(*args, **kwargs))]
         except Exception as error:
             raise UsageError(
                 f"The model failed on the example inputs ({type(error).__name__}: {error}); "
@@ -56,8 +71,6 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
             ) from error
         finally:
             recorder.restore_overwritten()
-        outputs = [recorder.value(tensor) for tensor in tensors_in(out)]
-    untouched = [leaf for leaf in recorder.leaves if leaf.kind == "parameter" and leaf.index not in recorder.touched]
     return Trace(
         leaves=recorder.leaves,
         calls=recorder.calls,
@@ -67,9 +80,10 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         float_uses=functions.float_uses,
         attributes=attributes,
         conjured=recorder.conjured,
-        untouched=untouched,
+        untouched=recorder.untouched_parameters(),
         visible=recorder.visible,
         data_dependent=recorder.data_dependent,
+        example_calls=example_calls,
     )
 
 

@@ -15,7 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from secateur.capture.expressions import Expression, Size
 from secateur.capture.trace import Call, Comparison, Kind, SizeUse, Value
 
-__all__ = ["CallRecorder", "FunctionRecorder"]
+__all__ = ["CallRecorder", "FunctionRecorder", "bound_arguments", "muted"]
 
 aten = torch.ops.aten
 
@@ -89,7 +89,7 @@ class CallRecorder(TorchDispatchMode):
 
     def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
         op_name = name or op._schema.name.split("::")[-1]
-        bound = _bound(op, args, kwargs) if op is not None else {str(i): item for i, item in enumerate(args)}
+        bound = bound_arguments(op, args, kwargs) if op is not None else {str(i): item for i, item in enumerate(args)}
         inputs = {key: self._as_values(item, op_name) for key, item in bound.items()}
         self.data_dependent |= op_name in _LOOKS_AT_VALUES
         outputs = tuple(self._output_value(item) for item in _flat(out))
@@ -107,6 +107,9 @@ class CallRecorder(TorchDispatchMode):
                 self.conjured.setdefault(len(self.calls), []).append(known)
         self.touched.add(known.index)
         return known  # type: ignore[no-any-return]
+
+    def untouched_parameters(self) -> list[Value]:
+        return [leaf for leaf in self.leaves if leaf.kind == "parameter" and leaf.index not in self.touched]
 
     def see(self, tree: Any, *modules: str) -> None:
         """Notes that the code of these modules holds the tensors in `tree`."""
@@ -240,7 +243,7 @@ def muted(recorder: CallRecorder) -> Iterator[None]:
         recorder.muted = before
 
 
-def _bound(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bound_arguments(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by the names of the schema, defaults filled in."""
     bound: dict[str, Any] = {}
     for i, argument in enumerate(op._schema.arguments):

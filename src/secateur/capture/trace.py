@@ -105,6 +105,8 @@ class Trace:
     """By module, the values that passed in or out of it or of a module that it called."""
     data_dependent: bool = False
     """Whether Python code looked at the values of tensors, so that another input may take another way."""
+    example_calls: int = 0
+    """The calls of the example pass; those after them are of a pass in training mode."""
 
 
 def values_in(tree: Any) -> Iterator[Value]:

@@ -151,7 +151,8 @@ class Coupling:
             self.contracted_leaves.add((leaf, permutation[axis]))
 
     def count_macs(self, call: Call, axes: Sequence[Axis], factor: int = 1) -> None:
-        self.contractions.append(Contraction(tuple(axes), factor, call.module))
+        if call.index < self.trace.example_calls:
+            self.contractions.append(Contraction(tuple(axes), factor, call.module))
 
     def same_tensor(self, new: Value, old: Value, permutation: Sequence[int] | None = None) -> None:
         """`new` is `old`, perhaps with its axes in another order."""
