@@ -122,6 +122,13 @@ class Dissection:
     def kind(self, group: Group) -> str:
         return "heads" if group.is_heads() and group.alternatives else "channels"
 
+    @property
+    def macs(self) -> int:
+        return sum(contraction.macs for contraction in self.coupling.contractions)
+
+    def parameters_of(self, leaves: Iterable[Value]) -> int:
+        return sum(prod(leaf.shape) for leaf in leaves if leaf.kind == "parameter")
+
     def parameters_left(self, removal: Removal, leaves: Iterable[Value]) -> int:
         axes = self.coupling.axes
         return sum(prod(map(removal.count, axes(leaf))) for leaf in leaves if leaf.kind == "parameter")
@@ -133,7 +140,6 @@ class Dissection:
 def inspect(model: nn.Module, example_inputs: Any) -> Anatomy:
     """What of `model` can be cut, and what is left alone because of which operator. Nothing changes."""
     dissection = dissect(model, example_inputs)
-    whole = dissection.removal(np.empty(0, np.int64))
     summaries = []
     for bundle in dissection.bundles:
         names = [dissection.name(group) for group in bundle.groups]
@@ -147,11 +153,11 @@ def inspect(model: nn.Module, example_inputs: Any) -> Anatomy:
                     dissection.kind(group),
                     len(group),
                     tuple(other for other in names if other != name),
-                    dissection.parameters_left(whole, touched) - left,
+                    dissection.parameters_of(touched) - left,
                 )
             )
     parameters = sum(parameter.numel() for parameter in unwrap(model).parameters())
-    return Anatomy(tuple(summaries), tuple(dissection.left_alone), parameters, dissection.macs_left(whole))
+    return Anatomy(tuple(summaries), tuple(dissection.left_alone), parameters, dissection.macs)
 
 
 def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
@@ -165,6 +171,7 @@ def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
     coupling = Coupling(trace).run()
     requirements = Requirements(coupling)
     constraints = settle(requirements)
+    coupling.units.settle()
     system = System(constraints, trace.attributes)
     groups = [group for group in find_groups(coupling, requirements.count_axes) if len(group) > 1]
     bundles, refused = find_bundles(coupling.units, groups, requirements.count_axes, system)

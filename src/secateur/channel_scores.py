@@ -40,12 +40,18 @@ class ChannelScorer:
                 f"There is no score {score!r}; choose one of {', '.join(CHANNEL_SCORES)}, or pass a function."
             )
         self.dissection = dissection
-        self.score = score
+        # Without weights there is nothing to rank: any channel is as good as another.
+        self.on_meta = any(parameter.device.type == "meta" for parameter in module.parameters())
+        self.score = "none" if self.on_meta else score
         self.function: Callable[[str, Tensor], Tensor] | None = score if callable(score) else SCORES.get(score)
         self._tensors = dict(module.named_parameters(remove_duplicate=False))
         self._activations: Mapping[int, Scores] = {}
-        if score == "activation":
+        if self.score == "activation":
             self._activations = _mean_activations(module, dissection, data)
+
+    @property
+    def name(self) -> str:
+        return self.score if isinstance(self.score, str) else getattr(self.score, "__name__", type(self.score).__name__)
 
     def applies_to(self, group: Group) -> str | None:
         """Why the score cannot rank this group; None where it can."""
@@ -57,6 +63,8 @@ class ChannelScorer:
 
     def scores(self, group: Group, removal: Removal) -> Scores:
         """One number for each unit of the group."""
+        if self.on_meta:
+            return np.zeros(len(group))
         if self.score == "activation":
             return self._activations[group.index]
         members = self._norm_members(group) if self.score == "batch-norm" else self.dissection.producers(group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -10,11 +11,13 @@ from torch import nn
 
 from secateur.amount import Amount, parse_amount
 from secateur.anatomy import Dissection, dissect
+from secateur.capture.trace import Value
 from secateur.channel_plan import GroupCut, Plan, TensorCut
 from secateur.channel_scores import ChannelScorer
 from secateur.choice import Budget, choose_steps
 from secateur.couple.bundles import Bundle
 from secateur.couple.constraints import Conflict
+from secateur.couple.coupling import Contraction
 from secateur.couple.groups import Group
 from secateur.couple.removal import Removal
 from secateur.errors import UsageError
@@ -69,11 +72,11 @@ def plan_channels(
     module = unwrap(model)
     dissection = dissect(module, example_inputs)
     planner = _Planner(module, dissection, listed("keep", keep), per_layer or {}, amount, already)
-    planner.set_scorer(ChannelScorer(module, dissection, score, data or (example_inputs,)))
+    scorer = ChannelScorer(module, dissection, score, data or (example_inputs,))
+    planner.set_scorer(scorer)
     budget = Budget(scope, multiple_of, floor, next(iter(module.parameters())))
     planner.choose(budget, iterations)
-    name = score if isinstance(score, str) else getattr(score, "__name__", type(score).__name__)
-    return planner.plan(scope, name, example_inputs)
+    return planner.plan(scope, scorer.name, example_inputs)
 
 
 class _Planner:
@@ -130,15 +133,14 @@ class _Planner:
     def plan(self, scope: str, score: str, example_inputs: Any) -> Plan:
         dissection, removal = self.dissection, self.dissection.removal(self.dead)
         parameters, leaves = sum(p.numel() for p in self.module.parameters()), dissection.leaves
-        whole = dissection.removal(np.empty(0, np.int64))
-        saved = dissection.parameters_left(whole, leaves) - dissection.parameters_left(removal, leaves)
+        saved = dissection.parameters_of(leaves) - dissection.parameters_left(removal, leaves)
         return Plan(
             tensors=self._tensor_cuts(removal),
             attributes={key: (dissection.trace.attributes[key], value) for key, value in self.attributes.items()},
-            groups=tuple(self._group_cuts(whole)),
+            groups=tuple(self._group_cuts()),
             left_alone=tuple(self.left_alone),
             parameters=(parameters, parameters - saved),
-            macs=(dissection.macs_left(whole), dissection.macs_left(removal)),
+            macs=(dissection.macs, dissection.macs_left(removal)),
             output_shapes=tuple(value.shape for value in dissection.trace.outputs),
             scope=scope,
             score=score,
@@ -204,27 +206,26 @@ class _Planner:
                 cuts[leaf.name] = TensorCut(leaf.shape, kept)
         return cuts
 
-    def _group_cuts(self, whole: Removal) -> Iterable[GroupCut]:
-        dissection, gone = self.dissection, set(self.dead.tolist())
-        contractions = _contractions_by_group(dissection)
+    def _group_cuts(self) -> Iterable[GroupCut]:
+        dissection = self.dissection
+        gone = np.zeros(dissection.coupling.units.count, bool)
+        gone[self.dead] = True
+        contractions = _axes_by_group(dissection)
         for bundle in self.bundles:
             for group in bundle.groups:
-                dead = group.units[[unit in gone for unit in group.units.tolist()]]
-                if not len(dead):
-                    continue
-                removal = dissection.removal(dead)
-                touched = list({member.leaf.index: member.leaf for member in group.members}.values())
-                saved = dissection.parameters_left(whole, touched) - dissection.parameters_left(removal, touched)
-                macs = sum(whole.macs(c) - removal.macs(c) for c in contractions.get(group.index, ()))
-                yield GroupCut(
-                    dissection.name(group),
-                    dissection.layers(group),
-                    dissection.kind(group),
-                    len(group),
-                    len(group) - len(dead),
-                    saved,
-                    macs,
-                )
+                dead = int(gone[group.units].sum())
+                if dead:
+                    share = dead / len(group)
+                    macs = sum(c.macs - round(_left(c, own, share)) for c, own in contractions.get(group.index, ()))
+                    yield GroupCut(
+                        dissection.name(group),
+                        dissection.layers(group),
+                        dissection.kind(group),
+                        len(group),
+                        len(group) - dead,
+                        _parameters_saved(group, dead),
+                        macs,
+                    )
 
     def _nothing(self) -> str:
         if not self.left_alone:
@@ -238,11 +239,39 @@ class _Planner:
         )
 
 
-def _contractions_by_group(dissection: Dissection) -> dict[int, list[Any]]:
+def _parameters_saved(group: Group, dead: int) -> int:
+    """By this group alone."""
+    lost: dict[int, tuple[Value, dict[int, int]]] = {}
+    for member in group.members:
+        if member.leaf.kind == "parameter":
+            lost.setdefault(member.leaf.index, (member.leaf, {}))[1][member.axis] = dead * member.coordinates
+    return sum(
+        prod(leaf.shape) - prod(max(0, n - own.get(d, 0)) for d, n in enumerate(leaf.shape))
+        for leaf, own in lost.values()
+    )
+
+
+def _left(contraction: Contraction, coordinates: Mapping[int, int], share: float) -> float:
+    """The MACs that are left if `share` of the listed coordinates of its axes is gone."""
+    left = float(contraction.macs)
+    for i, own in coordinates.items():
+        left *= 1 - min(1.0, share * own / contraction.axes[i].shape[1])
+    return left
+
+
+def _axes_by_group(dissection: Dissection) -> dict[int, list[tuple[Contraction, dict[int, int]]]]:
+    """For each group the contractions that it shrinks, and on which of their axes how many coordinates are its own."""
     units, group_of = dissection.coupling.units, dissection.group_of_unit()
-    found: dict[int, list[Any]] = {}
+    found: dict[int, list[tuple[Contraction, dict[int, int]]]] = {}
+    known: dict[int, list[tuple[int, int]]] = {}
     for contraction in dissection.coupling.contractions:
-        groups = {int(g) for axis in contraction.axes if len(axis) for g in np.unique(group_of[units.resolve(axis)])}
-        for index in groups - {-1}:
-            found.setdefault(index, []).append(contraction)
+        own: dict[int, dict[int, int]] = {}
+        for i, axis in enumerate(contraction.axes):
+            if id(axis) not in known:
+                groups, counts = np.unique(group_of[units.resolve(axis)], return_counts=True)
+                known[id(axis)] = [(g, n) for g, n in zip(groups.tolist(), counts.tolist(), strict=True) if g >= 0]
+            for group, count in known[id(axis)]:
+                own.setdefault(group, {})[i] = count
+        for group, coordinates in own.items():
+            found.setdefault(group, []).append((contraction, coordinates))
     return found

@@ -125,7 +125,7 @@ def _cut_axis(tensor: Tensor, axis: int, kept: np.ndarray) -> Callable[[], None]
     kept_index, gone_index = (torch.from_numpy(index).to(tensor.device) for index in (kept, gone))
     with torch.no_grad():
         removed = tensor.data.index_select(axis, gone_index)
-        tensor.data = tensor.data.index_select(axis, kept_index)
+        _replace_data(tensor, tensor.data.index_select(axis, kept_index))
 
     def undo() -> None:
         shape = list(tensor.shape)
@@ -133,9 +133,17 @@ def _cut_axis(tensor: Tensor, axis: int, kept: np.ndarray) -> Callable[[], None]
         whole = tensor.data.new_empty(shape)
         whole.index_copy_(axis, kept_index, tensor.data)
         whole.index_copy_(axis, gone_index, removed)
-        tensor.data = whole
+        _replace_data(tensor, whole)
 
     return undo
+
+
+def _replace_data(tensor: Tensor, data: Tensor) -> None:
+    """Where an old graph is still held, autograd would go on checking gradients against the old shape; it only forgets
+    that shape when the type changes."""
+    other = torch.float16 if tensor.dtype != torch.float16 else torch.float32
+    tensor.data = torch.empty(0, dtype=other, device=tensor.device)
+    tensor.data = data
 
 
 def _selected(tensor: Tensor, tensor_cut: TensorCut) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from secateur.capture.trace import Call, Trace, Value
 from secateur.couple.axes import split
@@ -40,7 +41,10 @@ class Contraction:
 
     axes: tuple[Axis, ...]
     factor: int
-    module: str
+
+    @property
+    def macs(self) -> int:
+        return self.factor * prod(int(axis.shape[1]) for axis in self.axes)
 
 
 class Coupling:
@@ -152,7 +156,7 @@ class Coupling:
 
     def count_macs(self, call: Call, axes: Sequence[Axis], factor: int = 1) -> None:
         if call.index < self.trace.example_calls:
-            self.contractions.append(Contraction(tuple(axes), factor, call.module))
+            self.contractions.append(Contraction(tuple(axes), factor))
 
     def same_tensor(self, new: Value, old: Value, permutation: Sequence[int] | None = None) -> None:
         """`new` is `old`, perhaps with its axes in another order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,24 +51,18 @@ def find_groups(coupling: Coupling, count_axes: Sequence[Axis]) -> list[Group]:
     places = [(leaf, d) for leaf in leaves for d in range(len(leaf.shape))]
     resolved = [units.resolve(coupling.axes(leaf)[d]) for leaf, d in places]
     resolved += [units.resolve(axis) for axis in count_axes]
-    by_unit = _occurrences(resolved)
     reads = np.zeros(units.count, np.int64)
     for kind, axis in coupling.reads:
         for row in units.resolve(axis):
             reads[row] |= kind
-    origin = np.searchsorted(np.asarray(units.block_starts), by_unit.units, "right")
-    families: dict[tuple[int, bytes], list[int]] = {}
-    for i, (unit, block) in enumerate(zip(by_unit.units.tolist(), origin.tolist(), strict=True)):
-        # A unit that nothing reads in this pass, such as a position beyond the example's length, is not dead weight.
-        if reads[unit]:
-            families.setdefault((block, by_unit.signature(i)), []).append(i)
     found: list[tuple[NDArray[np.int64], tuple[Member, ...], frozenset[int]]] = []
-    for (_, signature), positions in families.items():
-        pairs = np.frombuffer(signature, np.int64).reshape(-1, 2).tolist()
+    for own, pairs in _families(resolved, units.block_starts, units.count):
+        # A unit that nothing reads in this pass, such as a position beyond the example's length, is not dead weight.
+        own = own[reads[own] != 0]
         members = tuple(Member(*places[place], times) for place, times in pairs if place < len(places))
         counted = frozenset(place - len(places) for place, _ in pairs if place >= len(places))
-        if any(member.leaf.kind == "parameter" for member in members):
-            found.append((by_unit.units[positions], members, counted))
+        if len(own) and any(member.leaf.kind == "parameter" for member in members):
+            found.append((own, members, counted))
     group_of = np.full(units.count, -1, np.int64)
     for index, (own, _, _) in enumerate(found):
         group_of[own] = index
@@ -79,27 +73,39 @@ def find_groups(coupling: Coupling, count_axes: Sequence[Axis]) -> list[Group]:
     ]
 
 
-class _occurrences:  # noqa: N801 - a table, used like a function
-    """For every unit the axes that it occurs in, and how often."""
+def _families(
+    resolved: Sequence[Axis], block_starts: Sequence[int], count: int
+) -> Iterator[tuple[NDArray[np.int64], list[tuple[int, int]]]]:
+    """Units of one origin that occur in the same axes, equally often, with those axes and how often.
 
-    def __init__(self, resolved: Sequence[Axis]) -> None:
-        units, axes, times = [], [], []
-        for place, rows in enumerate(resolved):
-            if rows.size:
-                ids, counts = np.unique(rows[rows != FIXED], return_counts=True)
-                units.append(ids)
-                axes.append(np.full(len(ids), place))
-                times.append(counts)
-        empty = np.empty(0, np.int64)
-        all_units = np.concatenate([empty, *units])
-        pairs = np.stack([np.concatenate([empty, *axes]), np.concatenate([empty, *times])], axis=1)
-        order = np.argsort(all_units, kind="stable")
-        self.units, starts = np.unique(all_units[order], return_index=True)
-        self._pairs = np.ascontiguousarray(pairs[order])
-        self._bounds = np.r_[starts, len(all_units)]
-
-    def signature(self, i: int) -> bytes:
-        return self._pairs[self._bounds[i] : self._bounds[i + 1]].tobytes()
+    All units of one origin begin as one family; every axis splits the families that it meets.
+    """
+    family = np.searchsorted(np.asarray(block_starts), np.arange(count), "right")
+    families = len(block_starts) + 1
+    occurs = np.zeros(count, bool)
+    places: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
+    for place, rows in enumerate(resolved):
+        if not rows.size:
+            continue
+        ids, times = np.unique(rows[rows != FIXED], return_counts=True)
+        _, new = np.unique(np.stack([family[ids], times]), axis=1, return_inverse=True)
+        family[ids] = families + new.ravel()
+        families += int(new.max()) + 1
+        occurs[ids] = True
+        places.append((place, ids, times))
+    members = np.flatnonzero(occurs)
+    order = members[np.argsort(family[members], kind="stable")]
+    groups = np.split(order, np.flatnonzero(np.diff(family[order])) + 1) if len(order) else []
+    number = {int(own[0]): i for i, own in enumerate(groups)}
+    pairs: list[list[tuple[int, int]]] = [[] for _ in groups]
+    first = np.asarray(sorted(number), np.int64)
+    for place, ids, times in places:
+        # The first unit of a family stands for all of it.
+        here = np.flatnonzero(np.isin(ids, first, assume_unique=True))
+        for unit, often in zip(ids[here].tolist(), times[here].tolist(), strict=True):
+            pairs[number[unit]].append((place, often))
+    for i in sorted(range(len(groups)), key=lambda i: int(groups[i][0])):
+        yield groups[i], pairs[i]
 
 
 def _alternatives(resolved: Sequence[Axis], group_of: NDArray[np.int64], count: int) -> list[set[int]]:

@@ -18,16 +18,23 @@ class Removal:
         self._units = units
         self._dead = np.zeros(units.count, bool)
         self._dead[dead] = True
-        self._alive: dict[int, tuple[Axis, NDArray[np.bool_]]] = {}
+        self._alive: dict[int, tuple[Axis, NDArray[np.bool_], int]] = {}
 
     def alive(self, axis: Axis) -> NDArray[np.bool_]:
-        if id(axis) not in self._alive:
-            dead: NDArray[np.bool_] = np.any(self._dead[self._units.resolve(axis)], axis=0)
-            self._alive[id(axis)] = axis, ~dead  # holding the axis keeps its id taken
-        return self._alive[id(axis)][1]
+        """Which coordinates are left."""
+        return self._of(axis)[1]
 
     def count(self, axis: Axis) -> int:
-        return int(self.alive(axis).sum()) if len(axis) else axis.shape[1]
+        return self._of(axis)[2] if len(axis) else axis.shape[1]
+
+    def _of(self, axis: Axis) -> tuple[Axis, NDArray[np.bool_], int]:
+        known = self._alive.get(id(axis))
+        if known is None:
+            resolved = self._units.resolve(axis)
+            alive = ~self._dead[resolved[0]] if len(resolved) == 1 else ~np.any(self._dead[resolved], axis=0)
+            known = axis, alive, int(np.count_nonzero(alive))  # holding the axis keeps its id taken
+            self._alive[id(axis)] = known
+        return known
 
     def macs(self, contraction: Contraction) -> int:
         total = contraction.factor

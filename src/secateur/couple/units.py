@@ -44,6 +44,7 @@ class Units:
         self._right = np.full(1, _UNBOUND, np.int64)
         self._reason = np.zeros(1, np.int64)
         """Why a class is pinned, by its root; 0 for classes that are free."""
+        self._resolved: dict[int, tuple[Axis, Axis]] | None = None
 
     # -- making axes
 
@@ -77,6 +78,17 @@ class Units:
 
     def resolve(self, axis: Axis) -> Axis:
         """The same axis in free roots: conjunctions expanded, pinned units gone, none twice in a column."""
+        if self._resolved is None:
+            return self._resolve(axis)
+        if id(axis) not in self._resolved:
+            self._resolved[id(axis)] = axis, self._resolve(axis)  # holding the axis keeps its id taken
+        return self._resolved[id(axis)][1]
+
+    def settle(self) -> None:
+        """Nothing will be coupled any more: from here on, what an axis resolves to is remembered."""
+        self._resolved = {}
+
+    def _resolve(self, axis: Axis) -> Axis:
         if len(axis) == 1:  # the common case
             root = self._free_root(axis[0])
             if not (self._left[root] != _UNBOUND).any():
