@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -167,7 +169,24 @@ def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
     module = unwrap(model)
     _require_plain_parameters(module)
     args, kwargs = as_call(example_inputs)
-    trace = capture(module, args, kwargs)
+    with _no_garbage_collection():
+        return _dissected(capture(module, args, kwargs))
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """So many small objects are made that the collector would run often, over everything the program holds, and find
+    nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _dissected(trace: Trace) -> Dissection:
     coupling = Coupling(trace).run()
     requirements = Requirements(coupling)
     constraints = settle(requirements)

@@ -82,11 +82,18 @@ class ChannelScorer:
         return _add_up(group, rows, self._sum_by_coordinate(member, removal))
 
     def _sum_by_coordinate(self, member: Member, removal: Removal) -> Scores:
+        sums = self._unchecked_sum_by_coordinate(member, removal)
+        if not np.isfinite(sums).all():
+            name = member.leaf.name
+            check_finite(Weight(name, (), self._tensors[name], None))
+            raise UsageError(f"The scores of {name} are too large to add up; scale the weights or the score down.")
+        return sums
+
+    def _unchecked_sum_by_coordinate(self, member: Member, removal: Removal) -> Scores:
         """Importances summed over all other axes, without what has been removed on those."""
         leaf, axes = member.leaf, self.dissection.coupling.axes(member.leaf)
         tensor = self._tensors[leaf.name]
         weight = Weight(leaf.name, leaf.names[1:], tensor, None)
-        check_finite(weight)
         others = [d for d in range(tensor.dim()) if d != member.axis]
         gone = {d: np.flatnonzero(~removal.alive(axes[d])) for d in others}
         if self.function in (l1, l2) and not any(len(dead) for dead in gone.values()):

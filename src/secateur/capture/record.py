@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -53,6 +55,30 @@ WHOLE: dict[Callable[..., Any], Any] = {
 _RECURRENT = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
 
 
+@dataclass(frozen=True)
+class Operator:
+    """What is asked of an ATen operator's schema again and again."""
+
+    name: str
+    defaults: Mapping[str, Any]
+    """By the names of all arguments, in order."""
+    written: tuple[int, ...]
+    """The positions of arguments that the operator writes to."""
+    pointwise: bool
+
+
+@cache
+def operator(op: Any) -> Operator:
+    arguments = op._schema.arguments
+    written = (i for i, argument in enumerate(arguments) if argument.alias_info and argument.alias_info.is_write)
+    return Operator(
+        op._schema.name.split("::")[-1],
+        {argument.name: argument.default_value for argument in arguments},
+        tuple(written),
+        torch.Tag.pointwise in op.tags,
+    )
+
+
 class CallRecorder(TorchDispatchMode):
     """Writes every ATen call down, and keeps a copy of each parameter and buffer that a call writes to."""
 
@@ -80,7 +106,7 @@ class CallRecorder(TorchDispatchMode):
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if op._schema.is_mutable:
+        if operator(op).written:
             self._save_what_is_overwritten(op, args)
         out = op(*args, **kwargs)
         if not self.muted and op.namespace != "prim":  # fake tensors ask prim for their device
@@ -88,12 +114,13 @@ class CallRecorder(TorchDispatchMode):
         return out
 
     def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
-        op_name = name or op._schema.name.split("::")[-1]
+        known = operator(op) if op is not None else None
+        op_name = name or (known.name if known else "")
         bound = bound_arguments(op, args, kwargs) if op is not None else {str(i): item for i, item in enumerate(args)}
         inputs = {key: self._as_values(item, op_name) for key, item in bound.items()}
         self.data_dependent |= op_name in _LOOKS_AT_VALUES
         outputs = tuple(self._output_value(item) for item in _flat(out))
-        pointwise = op is not None and torch.Tag.pointwise in op.tags
+        pointwise = known is not None and known.pointwise
         hidden = self.functions_running == 0
         self.calls.append(Call(len(self.calls), op_name, inputs, outputs, self.module_stack[-1], pointwise, hidden))
 
@@ -149,10 +176,8 @@ class CallRecorder(TorchDispatchMode):
         return tree
 
     def _save_what_is_overwritten(self, op: Any, args: tuple[Any, ...]) -> None:
-        for argument, given in zip(op._schema.arguments, args, strict=False):
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            for tensor in _flat(given):
+        for position in operator(op).written:
+            for tensor in _flat(args[position : position + 1]):
                 if not isinstance(tensor, Tensor) or tensor.device.type == "meta" or type(tensor.data) is not Tensor:
                     continue
                 leaf = self._leaf_storage.get(tensor.untyped_storage()._cdata)
@@ -245,14 +270,8 @@ def muted(recorder: CallRecorder) -> Iterator[None]:
 
 def bound_arguments(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by the names of the schema, defaults filled in."""
-    bound: dict[str, Any] = {}
-    for i, argument in enumerate(op._schema.arguments):
-        if i < len(args):
-            bound[argument.name] = args[i]
-        elif argument.name in kwargs:
-            bound[argument.name] = kwargs[argument.name]
-        else:
-            bound[argument.name] = argument.default_value
+    bound = {**operator(op).defaults, **kwargs}
+    bound.update(zip(operator(op).defaults, args, strict=False))
     return bound
 
 

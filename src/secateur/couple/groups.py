@@ -83,29 +83,45 @@ def _families(
     family = np.searchsorted(np.asarray(block_starts), np.arange(count), "right")
     families = len(block_starts) + 1
     occurs = np.zeros(count, bool)
-    places: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
-    for place, rows in enumerate(resolved):
-        if not rows.size:
-            continue
-        ids, times = np.unique(rows[rows != FIXED], return_counts=True)
-        _, new = np.unique(np.stack([family[ids], times]), axis=1, return_inverse=True)
-        family[ids] = families + new.ravel()
+    places: list[tuple[list[int], NDArray[np.int64], NDArray[np.int64]]] = []
+    for alike in _alike(resolved):
+        ids, times = _tally(resolved[alike[0]])
+        _, new = np.unique(family[ids] * (times.max() + 1) + times, return_inverse=True)
+        family[ids] = families + new
         families += int(new.max()) + 1
         occurs[ids] = True
-        places.append((place, ids, times))
+        places.append((alike, ids, times))
     members = np.flatnonzero(occurs)
     order = members[np.argsort(family[members], kind="stable")]
     groups = np.split(order, np.flatnonzero(np.diff(family[order])) + 1) if len(order) else []
     number = {int(own[0]): i for i, own in enumerate(groups)}
     pairs: list[list[tuple[int, int]]] = [[] for _ in groups]
     first = np.asarray(sorted(number), np.int64)
-    for place, ids, times in places:
+    for alike, ids, times in places:
         # The first unit of a family stands for all of it.
         here = np.flatnonzero(np.isin(ids, first, assume_unique=True))
         for unit, often in zip(ids[here].tolist(), times[here].tolist(), strict=True):
-            pairs[number[unit]].append((place, often))
+            pairs[number[unit]] += [(place, often) for place in alike]
     for i in sorted(range(len(groups)), key=lambda i: int(groups[i][0])):
-        yield groups[i], pairs[i]
+        yield groups[i], sorted(pairs[i])
+
+
+def _alike(resolved: Sequence[Axis]) -> list[list[int]]:
+    """The numbers of axes, those of the same units together: a convolution, its norm and all the norm's buffers."""
+    found: dict[tuple[tuple[int, ...], bytes], list[int]] = {}
+    for place, rows in enumerate(resolved):
+        if rows.size:
+            found.setdefault((rows.shape, rows.tobytes()), []).append(place)
+    return list(found.values())
+
+
+def _tally(rows: Axis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The units of an axis, in order, and how often each occurs."""
+    ids = rows[rows != FIXED]
+    if len(rows) == 1 and (np.diff(ids) > 0).all():  # a plain axis, in order already
+        return ids, np.ones(len(ids), np.int64)
+    ids, times = np.unique(ids, return_counts=True)
+    return ids, times
 
 
 def _alternatives(resolved: Sequence[Axis], group_of: NDArray[np.int64], count: int) -> list[set[int]]:

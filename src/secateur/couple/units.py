@@ -135,6 +135,12 @@ class Units:
         if a is b:
             return a
         assert a.shape[1] == b.shape[1], (a.shape, b.shape)
+        if len(a) == len(b) == 1:  # the common case: free units on both sides
+            left, right = self._free_root(a[0]), self._free_root(b[0])
+            bound = (self._left[left] != _UNBOUND) | (self._left[right] != _UNBOUND)
+            if left.all() and right.all() and not bound.any():
+                self._union(left, right)
+                return a
         for _ in range(_MAX_ROUNDS):
             left, right = self._differences(a, b)
             no_left, no_right = ~left.any(0), ~right.any(0)
