@@ -129,6 +129,12 @@ class _Planner:
                 self._drop(conflict)
         if not len(self.dead):
             raise NothingToCut(self._nothing())
+        gone = set(self.dead.tolist())
+        self.left_alone += [
+            LeftAlone(self.dissection.name(bundle.groups[0]), "the amount rounds to none of its units")
+            for bundle in self.bundles
+            if self.amounts[id(bundle)] > 0 and gone.isdisjoint(bundle.groups[0].units.tolist())
+        ]
 
     def plan(self, scope: str, score: str, example_inputs: Any) -> Plan:
         dissection, removal = self.dissection, self.dissection.removal(self.dead)

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from secateur.capture.attributes import read_attribute, write_attributes
 from secateur.channel_plan import Plan, TensorCut
 from secateur.errors import UsageError
+from secateur.modes import evaluating
 from secateur.weights import unwrap
 
 __all__ = ["cut", "cut_state", "named_tensors", "require_fit"]
@@ -170,7 +171,12 @@ def _update_descriptions(module: nn.Module) -> Callable[[], None]:
 
 
 def _description(layer: nn.Module) -> dict[str, int]:
-    weight = getattr(layer, "weight", None) if not isinstance(layer, nn.RNNBase) else None
+    if isinstance(layer, nn.RNNBase):
+        return {}
+    with evaluating(
+        layer
+    ):  # a parametrised weight is computed on access, and spectral norm learns from that in training
+        weight = getattr(layer, "weight", None)
     if not isinstance(weight, Tensor):
         return {}
     match layer:

@@ -29,7 +29,7 @@ SHARE = "15%"
 BATCH = 64
 LATENCY_BATCH = 32
 RECIPE = Recipe(lr=3e-3)
-PARTS = ("dense", "zeros-90", "two-of-four")
+PARTS = ("dense", "zeros-90", "two-of-four", "channels-50")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,15 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int) -> Demo:
         **pruning,
     )
 
-    results = {"dense": dense, "90 % zeros": zeros, "2:4 pattern": two_of_four}
+    channels = prune(
+        dense.model,
+        channels=0.5,
+        run_dir=out / PARTS[3],
+        progress=make_display(True, "50 % channels"),
+        **pruning,
+    )
+
+    results = {"dense": dense, "90 % zeros": zeros, "2:4 pattern": two_of_four, "50 % channels": channels}
     images = torch.stack([test_set[i][0] for i in range(LATENCY_BATCH)])
     with working("timing the versions in turn"):
         latencies = compare_latency({name: result.model for name, result in results.items()}, images)

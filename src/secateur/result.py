@@ -31,6 +31,13 @@ class Record:
     size: Size
     seconds: float
 
+    @property
+    def pruned(self) -> str:
+        """What has been pruned, to go on a sentence with."""
+        if self.sparsity:
+            return f", {self.sparsity:.1%} zeros"
+        return f", {self.size.parameters:,} parameters" if self.phase in ("cut", "fine-tune") else ""
+
     @staticmethod
     def from_json(item: Mapping[str, Any]) -> Record:
         return Record(**{**item, "size": Size(**item["size"])})

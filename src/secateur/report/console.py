@@ -29,7 +29,10 @@ def print_demo(demo: Demo, console: Console) -> None:
         *(f"- {version.name}: {rule_of_thumb(version.result)}" for version in demo.versions[1:]),
         "",
         "Is it faster here?",
-        *(f"- {version.name}: {speed_verdict(version.latency, demo.control)}" for version in demo.versions[1:]),
+        *(
+            f"- {version.name}: {speed_verdict(version.latency, demo.control, zeros=version.result.plan is None)}"
+            for version in demo.versions[1:]
+        ),
     ]
     console.print(_table(demo))
     console.print()
@@ -50,12 +53,15 @@ def rule_of_thumb(result: Result) -> str:
     return f"{lost:.1f} points lost at the cut ({first}); ended {ended} ({second})."
 
 
-def speed_verdict(latency: Timing, control: Timing) -> str:
+def speed_verdict(latency: Timing, control: Timing, zeros: bool = True) -> str:
     if not (latency.settled and control.settled):
         return f"too noisy for a verdict: {latency} × dense after {latency.rounds} rounds."
     if latency.overlaps(control):
-        return f"no: {latency} × dense, not to be told from the null control. Dense kernels multiply the zeros, too."
-    return f"{'yes' if latency.ratio < 1 else 'no, slower'}: {latency} × dense."
+        why = " Dense kernels multiply the zeros, too." if zeros else ""
+        return f"no: {latency} × dense, not to be told from the null control.{why}"
+    if latency.ratio >= 1:
+        return f"no, slower: {latency} × dense."
+    return f"yes: {latency} × dense, {1 / latency.ratio:.1f} times as fast."
 
 
 def _table(demo: Demo) -> Table:

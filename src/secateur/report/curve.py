@@ -55,7 +55,7 @@ def _epochs_from_cut(records: tuple[Record, ...]) -> list[float]:
 
 
 def _hover(record: Record) -> str:
-    return f"{record.stop}: {record.metric:.4f}, {record.sparsity:.1%} zeros"
+    return f"{record.stop}: {record.metric:.4f}{record.pruned}"
 
 
 def _page_config() -> dict[str, Any]:

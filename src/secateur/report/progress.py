@@ -153,5 +153,4 @@ class LiveDisplay:
 
 
 def _line(record: Record, metric: str) -> str:
-    zeros = f", {record.sparsity:.1%} zeros" if record.sparsity else ""
-    return f"{record.stop}: {metric} {record.metric:.4f}{zeros} ({record.seconds:.1f} s)"
+    return f"{record.stop}: {metric} {record.metric:.4f}{record.pruned} ({record.seconds:.1f} s)"

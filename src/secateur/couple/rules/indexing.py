@@ -24,7 +24,7 @@ def index(coupling: Coupling, call: Call) -> None:
     x, indices = call["self"], list(call["indices"])
     axes = coupling.axes(x)
     if any(value is not None and value.boolean for value in indices):
-        return unknown(coupling, call)
+        return masked(coupling, call)
     indices += [None] * (len(axes) - len(indices))
     indexed = [i for i, value in enumerate(indices) if value is not None]
     for i in indexed:
@@ -35,14 +35,36 @@ def index(coupling: Coupling, call: Call) -> None:
     adjacent = indexed == list(range(indexed[0], indexed[0] + len(indexed)))
     at = indexed[0] if adjacent else 0
     result = [*rest[:at], *picked, *rest[at:]]
+    return _read_or_write(coupling, call, result)
+
+
+def masked(coupling: Coupling, call: Call) -> None:
+    """x[mask]: the masked axes stay whole and become one, whose length depends on the data; the others pass."""
+    x, indices = call["self"], call["indices"]
+    given = [i for i, value in enumerate(indices) if value is not None]
+    if len(given) != 1:
+        return unknown(coupling, call)
+    first, mask = given[0], indices[given[0]]
+    axes = coupling.axes(x)
+    past = first + len(mask.shape)
+    for axis in (*axes[first:past], *coupling.axes(mask)):
+        coupling.pin(call, axis, "a mask is laid over it")
+    length = 0 if "put" in call.op else call.out.shape[first]
+    return _read_or_write(coupling, call, [*axes[:first], fixed_axis(length), *axes[past:]])
+
+
+def _read_or_write(coupling: Coupling, call: Call, selected: list[Axis]) -> None:
+    """The selection is the result, or takes on values that broadcast to it."""
     if "put" not in call.op:
-        return coupling.set(call.out, result, call)
+        return coupling.set(call.out, selected, call)
     written = call["values"]
-    offset = len(result) - len(written.shape)
+    offset = len(selected) - len(written.shape)
     for i, axis in enumerate(coupling.axes(written)):
-        if written.shape[i] == result[i + offset].shape[1]:
-            coupling.tie(call, result[i + offset], axis)
-    return coupling.set(call.out, axes, call)
+        if axis.shape[1] == selected[i + offset].shape[1]:
+            coupling.tie(call, selected[i + offset], axis)
+        elif axis.shape[1] > 1:
+            coupling.pin(call, axis, "it is written to where a mask says")
+    return coupling.set(call.out, coupling.axes(call["self"]), call)
 
 
 @rule("index_select")
