@@ -52,6 +52,21 @@ def test_two_processes_equal_one_with_the_same_global_batch(
                 assert (value[masks.layers[name].pruned()] == 0).all()
 
 
+@pytest.mark.parametrize("modes", [[], ["interrupted"]], ids=["", "interrupted"])
+def test_channels_cut_in_two_processes_equal_those_cut_in_one(tmp_path: Path, modes: list[str]) -> None:
+    for processes, batch in ((1, "64"), (2, "32")):
+        (tmp_path / str(processes)).mkdir()
+        torchrun(processes, "distributed_loop.py", str(tmp_path / str(processes)), batch, "channels", *modes)
+    one = torch.load(tmp_path / "1" / "model-0.pt", weights_only=True)
+    assert one["0.weight"].shape == (32, 16)
+    plan = secateur.Plan.load(tmp_path / "1" / "run" / "plan.json")
+    assert secateur.Plan.load(tmp_path / "2" / "run" / "plan.json") == plan
+    for rank in (0, 1):
+        two = torch.load(tmp_path / "2" / f"model-{rank}.pt", weights_only=True)
+        for name, value in two.items():
+            torch.testing.assert_close(value, one[name], rtol=1e-3, atol=1e-5)
+
+
 def test_processes_that_would_choose_differently_use_the_first_ones_masks(tmp_path: Path) -> None:
     torchrun(2, "distributed_loop.py", str(tmp_path), "32", "undecided")
     first, second = (secateur.Masks.load(tmp_path / f"masks-{rank}.safetensors") for rank in (0, 1))

@@ -1,9 +1,9 @@
 """Prunes a small network in however many processes torchrun starts, and saves what each process ended with.
 
-torchrun --nproc-per-node 2 distributed_loop.py OUT BATCH [undecided] [fsdp] [interrupted]
+torchrun --nproc-per-node 2 distributed_loop.py OUT BATCH [channels] [undecided] [fsdp] [interrupted]
 
-"undecided" uses a score that differs from process to process, "fsdp" shards the model, and "interrupted" stops the run
-in its middle and starts it again.
+"channels" removes channels instead of weights, "undecided" uses a score that differs from process to process, "fsdp"
+shards the model, and "interrupted" stops the run in its middle and starts it again.
 """
 
 import os
@@ -64,7 +64,8 @@ def main(out: Path, batch: int, modes: set[str]) -> None:
     def prune() -> secateur.Result:
         return secateur.prune(
             model,
-            0.8,
+            None if "channels" in modes else 0.8,
+            channels=0.5 if "channels" in modes else None,
             train_data=DataLoader(data(512, 0), batch, shuffle=True),
             eval_data=DataLoader(data(200, 1), 30),
             metric=metric if modes & {"fsdp", "interrupted"} else accuracy,
