@@ -68,12 +68,13 @@ def test_the_cut_model_trains_and_cuts_again(name: str) -> None:
         loss.backward()
         for parameter in model.parameters():
             assert parameter.grad is None or parameter.grad.shape == parameter.shape
-    again = copy.deepcopy(model)
+    with torch.no_grad():
+        call(model, inputs)  # hooks of the old weight norm leave the graph of the last pass on the module
     try:
-        second = secateur.plan_channels(again, inputs, 0.5)
+        second = secateur.plan_channels(model, inputs, 0.5)
     except NothingToCut:
         return  # one unit was left of every group
-    assert secateur.verify(again, second).error <= 1e-10
+    assert secateur.verify(model, second).error <= 1e-10
 
 
 @pytest.mark.parametrize("name", UNCUTTABLE)

@@ -57,12 +57,18 @@ def _check(model: nn.Module, plan: Plan, prove: bool | None) -> None:
     if prove is False or (prove is None and plan.example_inputs is None):
         return
     from secateur.prove.rehearsal import is_cheap_to_prove, rehearse
-    from secateur.prove.verify import verify
+    from secateur.prove.verify import NotCopyable, verify
 
-    if prove or is_cheap_to_prove(model, plan):
+    if prove:
         verify(model, plan)
-    else:
-        rehearse(model, plan)
+        return
+    try:
+        if is_cheap_to_prove(model, plan):
+            verify(model, plan)
+            return
+    except NotCopyable:
+        pass  # not asked for, so a rehearsal has to do
+    rehearse(model, plan)
 
 
 class Hold:

@@ -76,24 +76,20 @@ def _is_config(value: object) -> bool:
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Whatever the pass stores on a module, such as a cache, is gone afterwards, and what it replaced is back."""
-    before = [
-        (module, dict(module.__dict__), dict(module._buffers), dict(module._parameters)) for module in model.modules()
+    before: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (holder, dict(holder))
+        for module in model.modules()
+        for holder in (module._buffers, module._parameters, module._modules, module.__dict__)
     ]
     try:
         yield
     finally:
-        for module, attributes, buffers, parameters in before:
-            pairs: list[tuple[dict[str, Any], dict[str, Any]]] = [
-                (module._buffers, buffers),
-                (module._parameters, parameters),
-                (module.__dict__, attributes),
-            ]
-            for now, then in pairs:
-                for key in [key for key in now if key not in then]:
-                    del now[key]
-                for key, value in then.items():
-                    if now[key] is not value:
-                        now[key] = value
+        for now, then in before:
+            for key in [key for key in now if key not in then]:
+                del now[key]
+            for key, value in then.items():
+                if key not in now or now[key] is not value:
+                    now[key] = value
 
 
 def read_attribute(model: nn.Module, attribute: Attribute) -> int | None:

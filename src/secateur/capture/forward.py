@@ -122,7 +122,7 @@ def without_random_effects() -> Iterator[None]:
     """The random generators of torch, NumPy and Python are afterwards where they were."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
             yield
     finally:
         random.setstate(python)

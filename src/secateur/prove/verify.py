@@ -19,7 +19,7 @@ from secateur.example_inputs import as_call
 from secateur.prove.reference import run_float64, run_reference
 from secateur.weights import unwrap
 
-__all__ = ["Proof", "ProofFailed", "verify"]
+__all__ = ["NotCopyable", "Proof", "ProofFailed", "verify"]
 
 TOLERANCE = 1e-10
 
@@ -43,6 +43,10 @@ class ProofFailed(SecateurError):
     """The cut model does not compute what the reference computes; the plan must not be used."""
 
 
+class NotCopyable(UsageError):
+    """A proof needs copies of the model."""
+
+
 def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
     """Proves that cutting `model` by `plan` removes exactly the planned channels and changes nothing else.
 
@@ -54,9 +58,9 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
     module = unwrap(model)
     if any(tensor.device.type == "meta" for tensor in named_tensors(module).values()):
         raise UsageError("The model is on the meta device and has no values to prove anything with; load its weights.")
-    full = copy.deepcopy(module).eval().double()
+    full = _copy(module).eval().double()
     _vary_constants(full, plan)
-    pruned = copy.deepcopy(full)
+    pruned = _copy(full)
     cut(pruned, plan)
     with without_random_effects():
         before = _outputs(run_float64, full, args, kwargs)
@@ -71,6 +75,15 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
         what = "a removed channel reaches an output" if isnan(difference) else f"the outputs differ by {difference:.1e}"
         raise ProofFailed(f"The cut model is not what the plan says: {what}, relative, in float64.")
     return Proof(difference, len(got), moved=_largest_difference(before, got) > TOLERANCE)
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise NotCopyable(
+            f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files for a proof."
+        ) from error
 
 
 def _outputs(run: Any, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
