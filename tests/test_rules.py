@@ -7,9 +7,9 @@ reason. The proof is `verify`, which shares nothing with the rules; the last tes
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import pytest
@@ -17,10 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
+from torch.utils.flop_counter import FlopCounterMode
 
 import secateur
 from secateur.capture.forward import capture
 from secateur.couple.rules import RULES
+from secateur.cut import cut
 from secateur.example_inputs import as_call
 
 aten = torch.ops.aten
@@ -40,15 +42,16 @@ class Case:
     """Layers that stay, with a part of the reason."""
     groups: tuple[str, ...] = ()
     """The names of the groups that are cut, where they matter."""
-    inference: bool = True
-    """Whether it is tried in inference mode, too, where operators arrive whole."""
+    moved: bool = True
+    """Whether the removed channels had an influence; on a maximum, the smallest may have none."""
 
     def __str__(self) -> str:
         return self.name
 
 
 CASES: list[Case] = []
-FIRST = {"first.weight": 0, "first.bias": 0, "last.weight": 1}
+ALONE = {"first.weight": 0, "first.bias": 0}
+FIRST = {**ALONE, "last.weight": 1}
 
 
 class Chain(nn.Module):
@@ -60,6 +63,22 @@ class Chain(nn.Module):
 
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
         return self.last(self.op(self.first(x), *others))
+
+
+class Conv(nn.Module):
+    """A convolution that arrives as one in inference mode, too; nn.Conv2d would arrive as "conv2d"."""
+
+    def __init__(self, axes: int, inputs: int, outputs: int, kernel: int) -> None:
+        super().__init__()
+        self.weight, self.bias = (
+            nn.Parameter(torch.randn(outputs, inputs, *[kernel] * axes)),
+            nn.Parameter(torch.randn(outputs)),
+        )
+        self.geometry = [1.0] * axes, [kernel / 2 - 0.5] * axes
+
+    def forward(self, x: Tensor) -> Tensor:
+        ones, padding = ([int(n) for n in each] for each in self.geometry)
+        return aten.convolution(x, self.weight, self.bias, ones, padding, ones, False, [0] * len(ones), 1)
 
 
 def add(
@@ -77,31 +96,19 @@ def tokens(name: str, op: Callable[..., Tensor], reads: int = 16, cut: Mapping[s
     add(name, lambda: Chain(nn.Linear(6, 16), made(op), nn.Linear(reads, 5)), numbers(2, 4, 6), cut, **more)
 
 
-def image(name: str, op: Callable[..., Tensor], reads: int = 16, cut: Mapping[str, int] = FIRST, **more: Any) -> None:
-    """Convolution, then `op` on [2, 16, 8, 8], then a convolution over channels."""
-    add(
-        name,
-        lambda: Chain(nn.Conv2d(3, 16, 3, padding=1), made(op), nn.Conv2d(reads, 5, 1)),
-        numbers(2, 3, 8, 8),
-        cut,
-        **more,
-    )
-
-
 def line(name: str, op: Callable[..., Tensor], reads: int = 16, cut: Mapping[str, int] = FIRST, **more: Any) -> None:
-    """The same in one dimension: `op` on [2, 16, 12]."""
-    add(
-        name,
-        lambda: Chain(nn.Conv1d(3, 16, 3, padding=1), made(op), nn.Conv1d(reads, 5, 1)),
-        numbers(2, 3, 12),
-        cut,
-        **more,
-    )
+    """Convolution, then `op` on [2, 16, 12], then a convolution over channels."""
+    add(name, lambda: Chain(Conv(1, 3, 16, 3), made(op), Conv(1, reads, 5, 1)), numbers(2, 3, 12), cut, **more)
 
 
-def volume(name: str, op: Callable[..., Tensor], **more: Any) -> None:
+def image(name: str, op: Callable[..., Tensor], reads: int = 16, cut: Mapping[str, int] = FIRST, **more: Any) -> None:
+    """The same in two dimensions: `op` on [2, 16, 8, 8]."""
+    add(name, lambda: Chain(Conv(2, 3, 16, 3), made(op), Conv(2, reads, 5, 1)), numbers(2, 3, 8, 8), cut, **more)
+
+
+def volume(name: str, op: Callable[..., Tensor], reads: int = 16, cut: Mapping[str, int] = FIRST, **more: Any) -> None:
     """And in three: `op` on [2, 16, 4, 4, 4]."""
-    add(name, lambda: Chain(nn.Conv3d(2, 16, 1), made(op), nn.Conv3d(16, 5, 1)), numbers(2, 2, 4, 4, 4), FIRST, **more)
+    add(name, lambda: Chain(Conv(3, 2, 16, 1), made(op), Conv(3, reads, 5, 1)), numbers(2, 2, 4, 4, 4), cut, **more)
 
 
 def made(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -111,10 +118,6 @@ def made(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def stays(reason: str, **more: str) -> dict[str, Any]:
     return {"cut": {}, "left": {"first": reason, **more}}
-
-
-def flat(x: Tensor) -> Tensor:
-    return x.flatten(1)
 
 
 # -- elementwise
@@ -137,7 +140,6 @@ POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "copy": lambda x: aten.copy(x, 2 * x),
     "copy in place": lambda x: torch.empty_like(x).copy_(2 * x),
     "positive": lambda x: +x,
-    "rrelu": lambda x: aten.rrelu(x, 0.1, 0.3),
     "clamp": lambda x: x.clamp(-0.5, 0.6),
     "clamp in place": lambda x: (1 * x).clamp_(-0.5, 0.6),
     "bernoulli": lambda x: x * torch.bernoulli(torch.ones_like(x)),
@@ -180,7 +182,6 @@ POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "complex": lambda x: torch.view_as_real(torch.complex(x, x.sin())).sum(-1),
     "polar": lambda x: torch.view_as_real(torch.polar(x.exp(), x)).sum(-1),
     "conj": lambda x: torch.view_as_real(torch.complex(x, x.sin()).conj().resolve_conj()).sum(-1),
-    "resolve_neg": lambda x: torch.complex(x, x.sin()).conj().imag.resolve_neg() + x,
     "_conj_physical": lambda x: torch.view_as_real(aten._conj_physical(torch.complex(x, x.sin()))).sum(-1),
     "view_as": lambda x: x.view_as(x),
     "maximum": lambda x: torch.maximum(x, x.sin()),
@@ -203,6 +204,8 @@ POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
 for name, op in POINTWISE.items():
     tokens(name, op)
 
+tokens("rrelu", lambda x: aten.rrelu(x, 0.1, 0.3), cut={})
+tokens("resolve_neg", lambda x: torch.complex(x, x.sin()).conj().imag.resolve_neg() + x, cut={})
 tokens("values are looked at", lambda x: x if torch.equal(x, x) else 2 * x, **stays("`equal`"))
 
 
@@ -229,7 +232,6 @@ tokens("prelu over tokens", PerChannel(F.prelu, 4))
 image("prelu of one", PerChannel(F.prelu, 1))
 tokens("in place onto a parameter's copy", PerChannel(lambda x, s: s.expand(x.shape).clone().mul_(x)), cut=SCALE)
 tokens("copy in place from a parameter", PerChannel(lambda x, s: x + torch.zeros_like(x).copy_(s)), cut=SCALE)
-tokens("a scale that is cloned", PerChannel(lambda x, s: F.linear(x, torch.diag(s.clone()))), **stays("`diag`"))
 tokens(
     "a matrix that is cloned",
     PerChannel(lambda x, s: F.linear(x, s.clone()), 8, 16),
@@ -253,8 +255,8 @@ CONSTANTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 for name, op in CONSTANTS.items():
     tokens(f"{name} of the same size", lambda x, op=op: x + op(x))
-tokens("zeros of a literal size", lambda x: x + torch.zeros(16), **stays("literal in the code (`zeros`)"))
-tokens("new_zeros of a literal size", lambda x: x + x.new_zeros(16), **stays("literal in the code (`new_zeros`)"))
+tokens("zeros of a literal size", lambda x: x + torch.zeros(16), **stays("literal in the code (`zeros`"))
+tokens("new_zeros of a literal size", lambda x: x + x.new_zeros(16), **stays("literal in the code (`new_zeros`"))
 image("zeros beside channels", lambda x: torch.cat([x, torch.zeros_like(x)], 1), reads=32)
 
 COUNTED: dict[str, Callable[[int], Tensor]] = {
@@ -280,7 +282,7 @@ HALVES = {"first.weight": 0, "last.weight": 1}
 tokens("glu", lambda x: F.glu(x, -1), reads=8, cut=HALVES)
 image("glu over channels", lambda x: F.glu(x, 1), reads=8, cut=HALVES)
 image("glu over space", lambda x: F.glu(x, 2))
-tokens("diff over channels", lambda x: x.diff(dim=-1), reads=15, **stays("subtract"))
+tokens("diff over channels", lambda x: x.diff(dim=-1), reads=15, cut={})
 tokens("diff over space", lambda x: x.diff(dim=1))
 tokens("diff with a start", lambda x: x.diff(dim=1, prepend=x[:, :1]))
 tokens(
@@ -293,16 +295,20 @@ tokens(
 )
 tokens(
     "view_as_complex of channels",
-    lambda x: torch.view_as_complex(x[..., :2].contiguous()).abs(),
+    lambda x: torch.view_as_complex(x[..., :2].contiguous()).abs() * x.mean(-1),
     reads=4,
-    cut={"first.weight": 0},
+    cut={},
 )
 
 
 # -- lookups by index
 
 IDS = torch.tensor([[2, 0, 3, 1], [1, 1, 0, 2]])
-WHICH = torch.tensor([3, 0, 2])
+
+
+def which() -> Tensor:
+    """Made in the pass: a tensor from elsewhere would be taken for the result of code that cannot be seen."""
+    return torch.tensor([3, 0, 2])
 
 
 class Embedded(nn.Module):
@@ -333,23 +339,23 @@ add(
     {**FIRST, "op.scale": 1},
 )
 
-tokens("index over space", lambda x: x[:, WHICH])
-tokens("index over batch and space", lambda x: x[torch.tensor([1, 0, 1]), WHICH])
-tokens("index around channels", lambda x: x.permute(0, 2, 1)[torch.tensor([1, 0, 1]), :, WHICH])
-image("index behind channels", lambda x: x[:, :, WHICH, torch.tensor([1, 1, 5])][..., None])
-image("index behind channels, broadcast", lambda x: x[:, :, WHICH[:, None], WHICH])
-tokens("index over channels", lambda x: x[..., WHICH], reads=3, **stays("indexed by numbers (`index`)"))
-tokens("_unsafe_index", lambda x: aten._unsafe_index(x, [None, WHICH]))
+tokens("index over space", lambda x: x[:, which()])
+tokens("index over batch and space", lambda x: x[torch.tensor([1, 0, 1]), which()])
+tokens("index around channels", lambda x: x.permute(0, 2, 1)[torch.tensor([1, 0, 1]), :, which()])
+image("index behind channels", lambda x: x[:, :, which(), torch.tensor([1, 1, 5])][..., None])
+image("index behind channels, broadcast", lambda x: x[:, :, which()[:, None], which()])
+tokens("index over channels", lambda x: x[..., which()], reads=3, **stays("indexed by numbers (`index`"))
+tokens("_unsafe_index", lambda x: aten._unsafe_index(x, [None, which()]))
 tokens("index by a mask", lambda x: x[:, torch.tensor([True, False, True, True])], **stays("`index`"))
 tokens(
-    "index of a parameter's rows", PerChannel(lambda x, s: x + s[WHICH].mean(0), 8, 16), cut={**FIRST, "op.scale": 1}
+    "index of a parameter's rows", PerChannel(lambda x, s: x + s[which()].mean(0), 8, 16), cut={**FIRST, "op.scale": 1}
 )
-tokens("index of a table by two", PerChannel(lambda x, s: x + s[:, WHICH, WHICH].sum(-1), 16, 5, 5), cut=SCALE)
+tokens("index of a table by two", PerChannel(lambda x, s: x + s[:, which(), which()].sum(-1), 16, 5, 5), cut=SCALE)
 
 
 def put(x: Tensor, values: Tensor) -> Tensor:
     y = x.clone()
-    y[:, WHICH] = values
+    y[:, which()] = values
     return y
 
 
@@ -358,50 +364,54 @@ tokens("index_put of one row for all", PerChannel(put, 16), cut=SCALE)
 tokens("index_put of a number", PerChannel(put, 1))
 tokens(
     "index_put, not in place",
-    PerChannel(lambda x, s: torch.index_put(x, [None, WHICH], s), 3, 16),
+    PerChannel(lambda x, s: aten.index_put(x, [None, which()], s), 3, 16),
     cut={**FIRST, "op.scale": 1},
 )
 tokens(
     "_unsafe_index_put",
-    PerChannel(lambda x, s: aten._unsafe_index_put(x, [None, WHICH], s), 3, 16),
+    PerChannel(lambda x, s: aten._unsafe_index_put(x, [None, which()], s), 3, 16),
     cut={**FIRST, "op.scale": 1},
 )
 tokens(
     "_index_put_impl",
-    PerChannel(lambda x, s: aten._index_put_impl(x, [None, WHICH], s, True), 3, 16),
+    PerChannel(lambda x, s: aten._index_put_impl(x, [None, which()], s, True), 3, 16),
     cut={**FIRST, "op.scale": 1},
 )
 tokens(
-    "index_put into channels", lambda x: torch.index_put(x, [None, None, WHICH], x.new_ones(())), **stays("`index_put`")
+    "index_put into channels",
+    lambda x: aten.index_put(x, [None, None, which()], x.new_ones(())),
+    **stays("`index_put`"),
 )
-tokens("index_select over space", lambda x: x.index_select(1, WHICH))
-tokens("index_select over channels", lambda x: x.index_select(-1, WHICH), reads=3, **stays("`index_select`"))
+tokens("index_select over space", lambda x: x.index_select(1, which()))
+tokens("index_select over channels", lambda x: x.index_select(-1, which()), reads=3, **stays("`index_select`"))
 for name, written in {"index_add": torch.index_add, "index_copy": torch.index_copy}.items():
-    tokens(f"{name} over space", PerChannel(lambda x, s, f=written: f(x, 1, WHICH, s.expand(2, 3, -1)), 16), cut=SCALE)
+    tokens(
+        f"{name} over space", PerChannel(lambda x, s, f=written: f(x, 1, which(), s.expand(2, 3, -1)), 16), cut=SCALE
+    )
     tokens(
         f"{name} over channels",
-        PerChannel(lambda x, s, f=written: f(x, 2, WHICH, s.expand(2, 4, 3)), 3),
+        PerChannel(lambda x, s, f=written: f(x, 2, which(), s.expand(2, 4, 3)), 3),
         **stays(f"`{name}`"),
     )
     tokens(
         f"{name} of channels",
-        PerChannel(lambda x, s, f=written: F.linear(x, f(s.new_zeros(8, 16), 0, torch.arange(8), s)), 8, 16),
+        PerChannel(lambda x, s, f=written: F.linear(x, f(torch.zeros_like(s), 0, torch.arange(8), s)), 8, 16),
         reads=8,
-        cut={**FIRST, "op.scale": 1},
+        cut={**ALONE, "op.scale": 1},
     )
 
 
 def rows(x: Tensor) -> Tensor:
-    return WHICH[None, :, None].expand(x.shape[0], 3, x.shape[2])
+    return which()[None, :, None].expand(x.shape[0], 3, x.shape[2])
 
 
 tokens("gather over space", lambda x: x.gather(1, rows(x)))
-tokens("gather over channels", lambda x: x.gather(2, WHICH.expand(2, 4, 3)), reads=3, **stays("`gather`"))
+tokens("gather over channels", lambda x: x.gather(2, which().expand(2, 4, 3)), reads=3, **stays("`gather`"))
 tokens(
     "gather of a part",
-    lambda x: x.gather(1, WHICH[None, :, None].expand(2, 3, 8)),
+    lambda x: x.gather(1, which()[None, :, None].expand(2, 3, 8)),
     reads=8,
-    **stays("part of it is indexed (`gather`)"),
+    **stays("part of it is indexed (`gather`"),
 )
 SCATTERS: dict[str, Callable[[Tensor, int, Tensor, Tensor], Tensor]] = {
     "scatter": torch.scatter,
@@ -414,20 +424,20 @@ for name, scatter in SCATTERS.items():
     )
     tokens(
         f"{name} over channels",
-        PerChannel(lambda x, s, f=scatter: f(x, 2, WHICH.expand(2, 4, 3), s.expand(2, 4, 3)), 3),
+        PerChannel(lambda x, s, f=scatter: f(x, 2, which().expand(2, 4, 3), s.expand(2, 4, 3)), 3),
         **stays(f"`{name}`"),
     )
     tokens(
         f"{name} of channels",
         PerChannel(
             lambda x, s, f=scatter: F.linear(
-                x, f(s.new_zeros(8, 16), 0, torch.arange(8)[:, None].expand(8, x.shape[2]), s)
+                x, f(torch.zeros_like(s), 0, torch.arange(8)[:, None].expand(8, x.shape[2]), s)
             ),
             8,
             16,
         ),
         reads=8,
-        cut={**FIRST, "op.scale": 1},
+        cut={**ALONE, "op.scale": 1},
     )
 tokens("scatter of a number", lambda x: x.scatter(1, rows(x), 0.5))
 
@@ -436,7 +446,6 @@ RANKED: dict[str, Callable[[Tensor, int], Tensor]] = {
     "sort": lambda x, d: x.sort(d)[0],
     "argsort": lambda x, d: x.argsort(d) + 0.5,
     "kthvalue": lambda x, d: x.kthvalue(2, d, keepdim=True)[0],
-    "kthvalue without the axis": lambda x, d: x.kthvalue(2, d)[0].unsqueeze(d),
     "mode": lambda x, d: x.mode(d, keepdim=True)[0],
     "cummax": lambda x, d: x.cummax(d)[0],
     "cummin": lambda x, d: x.cummin(d)[0],
@@ -478,7 +487,12 @@ class Product(nn.Module):
 
 BOTH = {"left.weight": 0, "left.bias": 0, "right.weight": 0}
 add("matmul", lambda: Product(lambda a, b: a @ b.mT, 4), numbers(2, 4, 6), BOTH)
-add("matmul the other way", lambda: Product(lambda a, b: a.mT @ b, 16), numbers(2, 4, 6), {**BOTH, "last.weight": 1})
+add(
+    "matmul the other way",
+    lambda: Product(lambda a, b: (a.mT @ b).amax(1), 16),
+    numbers(2, 4, 6),
+    {**BOTH, "last.weight": 1},
+)
 add("bmm", lambda: Product(lambda a, b: torch.bmm(a, b.mT), 4), numbers(2, 4, 6), BOTH)
 add("mm", lambda: Product(lambda a, b: torch.mm(a, b.t()), 4), numbers(4, 6), BOTH)
 add("mv", lambda: Product(lambda a, b: torch.mv(a, b[0]), 4), numbers(4, 6), BOTH)
@@ -526,11 +540,9 @@ add(
     "outer product, flattened",
     lambda: Product(lambda a, b: torch.einsum("btc,btd->btcd", a, b).flatten(-2), 256),
     numbers(2, 4, 6),
-    {"left.weight": 0, "right.weight": 0},
-    groups=("left", "right"),
+    {"last.weight": 1},
 )
 
-WIDE = {**FIRST, "op.scale": 0, "op.scale#2": 1, "last.weight": 1}
 tokens(
     "linear",
     PerChannel(lambda x, s: F.linear(x, s), 12, 16),
@@ -633,15 +645,15 @@ class Experts(nn.Module):
 
 
 class Attention(nn.Module):
-    """Four heads of four, or as many of keys and values as given."""
+    """Eight heads of two, or as many of keys and values as given."""
 
     def __init__(
-        self, kernel: Callable[..., Tensor], scale: float | None = 0.4, kv_heads: int = 4, bias: tuple[int, ...] = ()
+        self, kernel: Callable[..., Tensor], scale: float | None = 0.4, kv_heads: int = 8, bias: tuple[int, ...] = ()
     ) -> None:
         super().__init__()
-        self.kernel, self.scale, self.head_dim = kernel, scale, 4
-        self.query, self.key = nn.Linear(6, 16), nn.Linear(6, 4 * kv_heads)
-        self.value, self.last = nn.Linear(6, 4 * kv_heads), nn.Linear(16, 5)
+        self.kernel, self.scale, self.head_dim = kernel, scale, 2
+        self.query, self.key = nn.Linear(6, 16), nn.Linear(6, 2 * kv_heads)
+        self.value, self.last = nn.Linear(6, 2 * kv_heads), nn.Linear(16, 5)
         if bias:
             self.bias = nn.Parameter(torch.randn(bias))
 
@@ -670,17 +682,16 @@ for name, kernel in KERNELS.items():
     add(f"{name}, scale of its own", lambda f=kernel: Attention(f, None), numbers(2, 5, 6), HEADS)
 add(
     "attention with a bias for each head",
-    lambda: Attention(sdpa, bias=(4, 5, 5)),
+    lambda: Attention(sdpa, bias=(8, 5, 5)),
     numbers(2, 5, 6),
     {**HEADS, "bias": 0},
 )
 add("attention with one bias for all heads", lambda: Attention(sdpa, bias=(5, 5)), numbers(2, 5, 6), HEADS)
 add(
     "grouped-query attention",
-    lambda: Attention(lambda *qkv, scale: sdpa(*qkv, scale=scale, enable_gqa=True), kv_heads=2),
+    lambda: Attention(lambda *qkv, scale: sdpa(*qkv, scale=scale, enable_gqa=True), kv_heads=4),
     numbers(2, 5, 6),
-    {},
-    groups=(),
+    HEADS,
 )
 add(
     "multi-query attention",
@@ -728,7 +739,7 @@ image(
     nn.Conv2d(16, 32, 3, groups=4),
     reads=32,
     cut={"first.weight": 0, "op.bias": 0, "last.weight": 1},
-    groups=("first",),
+    groups=("first", "op"),
 )
 image("depthwise convolution", nn.Conv2d(16, 16, 3, groups=16), cut={**FIRST, "op.weight": 0, "op.bias": 0})
 image(
@@ -774,7 +785,7 @@ add(
     lambda: Chain(nn.Linear(6, 16), nn.Conv1d(4, 4, 3, padding=1), nn.Linear(16, 5)),
     numbers(2, 4, 6),
     {},
-    left={"first": "it is space (`convolution`)"},
+    left={"first": "it is space (`convolution`"},
 )
 image(
     "convolution with a standardised kernel",
@@ -794,12 +805,6 @@ image(
     reads=12,
     cut={**FIRST, "op.scale": 0, "op.scale#2": 1},
 )
-image(
-    "mkldnn_convolution",
-    PerChannel(lambda x, s: aten.mkldnn_convolution(x, s, None, [0, 0], [1, 1], [1, 1], 1), 12, 16, 1, 1),
-    reads=12,
-    cut={**FIRST, "op.scale": 0, "op.scale#2": 1},
-)
 
 add(
     "im2col",
@@ -812,7 +817,7 @@ add(
     lambda: Chain(nn.Linear(6, 16), lambda x: F.unfold(x[:, None], 2).mT, nn.Linear(4, 5)),
     numbers(2, 4, 6),
     {},
-    left={"first": "it is space (`im2col`)"},
+    left={"first": "it is space (`im2col`"},
 )
 add(
     "col2im",
@@ -825,7 +830,7 @@ add(
     lambda: Chain(nn.Linear(6, 16), lambda x: F.fold(x, (8, 8), 2, stride=2), nn.Conv2d(1, 5, 1)),
     numbers(2, 4, 6),
     {},
-    left={"first": "it is space (`col2im`)"},
+    left={"first": "it is space (`col2im`"},
 )
 
 
@@ -842,37 +847,28 @@ image(
     PerChannel(lambda x, s: F.batch_norm(x, s.mean(1), s.var(1), s[:, 0], s[:, 1]), 16, 3),
     cut=SCALE,
 )
-tokens("batch norm over tokens", nn.BatchNorm1d(4), **stays("statistics are taken over it"))
+tokens("batch norm over tokens", nn.BatchNorm1d(4))
 image("instance norm", nn.InstanceNorm2d(16, affine=True), cut=NORM)
 image("instance norm without a scale", nn.InstanceNorm2d(16))
-tokens("instance norm over tokens", nn.InstanceNorm1d(4), **stays("statistics are taken over it"))
+tokens("instance norm over tokens", nn.InstanceNorm1d(4))
 image("group norm", nn.GroupNorm(4, 16), cut=NORM)
 image("group norm of one group", nn.GroupNorm(1, 16), cut=NORM)
 image("group norm of a group for each channel", nn.GroupNorm(16, 16), cut=NORM)
 image("group norm without a scale", nn.GroupNorm(4, 16, affine=False))
-image(
-    "native_group_norm",
-    PerChannel(lambda x, s: aten.native_group_norm(x, s, None, 2, x.shape[1], 64, 1, 1e-5)[0]),
-    cut=SCALE,
-)
-image(
+tokens(
     "statistics of a group norm",
-    lambda x: x + aten.native_group_norm(x, None, None, 2, x.shape[1], 64, 1, 1e-5)[1][:, :, None, None],
+    lambda x: x * aten.native_group_norm(x.mT.contiguous(), None, None, 2, x.shape[2], 4, 16, 1e-5)[1][:, None],
+    **stays("used for something else, too (`native_group_norm`"),
 )
-add(
-    "group norm over what a linear layer made",
-    lambda: Chain(nn.Linear(6, 16), nn.GroupNorm(2, 4), nn.Linear(16, 5)),
-    numbers(2, 4, 6),
-    {},
-    left={"first": "statistics are taken over it"},
-)
+tokens("group norm over tokens", nn.GroupNorm(2, 4))
 tokens("layer norm", nn.LayerNorm(16), cut=NORM)
 tokens("layer norm without a bias", nn.LayerNorm(16, bias=False), cut={**FIRST, "op.weight": 0})
 tokens("layer norm without a scale", nn.LayerNorm(16, elementwise_affine=False))
 tokens("layer norm over two axes", nn.LayerNorm((4, 16)), cut={**FIRST, "op.weight": 1, "op.bias": 1})
-tokens("layer norm of a literal size", lambda x: F.layer_norm(x, (16,)), **stays("literal in the code (`layer_norm`)"))
-tokens("native_layer_norm", lambda x: aten.native_layer_norm(x, [x.shape[-1]], None, None, 1e-5)[0])
-tokens("statistics of a layer norm", lambda x: x + aten.native_layer_norm(x, [x.shape[-1]], None, None, 1e-5)[1])
+tokens("layer norm of a literal size", lambda x: F.layer_norm(x, (16,)), **stays("literal in the code (`layer_norm`"))
+tokens("native_layer_norm over space", lambda x: aten.native_layer_norm(x.mT, [4], None, None, 1e-5)[0].mT)
+tokens("statistics of a layer norm", lambda x: x + aten.native_layer_norm(x.mT, [4], None, None, 1e-5)[1].mT)
+tokens("_fused_rms_norm", PerChannel(lambda x, s: aten._fused_rms_norm(x.mT, [4], s, 1e-5)[0].mT, 4))
 tokens("RMS norm", nn.RMSNorm(16), cut={**FIRST, "op.weight": 0})
 image(
     "native_batch_norm",
@@ -936,11 +932,10 @@ tokens(
 
 # -- pooling and resampling
 
-for n, (base, size) in {1: (line, 12), 2: (image, 8), 3: (volume, 4)}.items():
-    for kind in ("max_pool", "avg_pool"):
-        base(f"{kind}{n}d", lambda x, f=getattr(F, f"{kind}{n}d"): f(x, 2))
-    for kind in ("adaptive_avg_pool", "adaptive_max_pool"):
-        base(f"{kind}{n}d", lambda x, f=getattr(F, f"{kind}{n}d"): f(x, 2))
+for n, base in {1: line, 2: image, 3: volume}.items():
+    for kind in ("max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"):
+        pooled = getattr(F, f"{kind}{n}d")
+        base(f"{kind}{n}d", lambda x, f=pooled: f(x, 2))
     base(f"upsample_nearest{n}d", lambda x: F.interpolate(x, scale_factor=2))
     base(f"_upsample_nearest_exact{n}d", lambda x: F.interpolate(x, scale_factor=2, mode="nearest-exact"))
     base(
@@ -973,7 +968,7 @@ tokens(
     lambda x: F.grid_sample(
         torch.arange(32.0).view(2, 1, 4, 4).to(x.dtype), x.unflatten(-1, (8, 2)), align_corners=False
     )[:, 0].repeat(1, 1, 2),
-    **stays("it is space (`grid_sampler_2d`)"),
+    **stays("it is space (`grid_sampler_2d`"),
 )
 
 image("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), reads=4, cut={"first.weight": 0, "last.weight": 1})
@@ -983,14 +978,12 @@ add(
     lambda: Chain(nn.Linear(6, 16), lambda x: F.pixel_shuffle(x[..., None], 2)[:, 0], nn.Linear(2, 5)),
     numbers(2, 4, 6),
     {},
-    left={"first": "it is space (`pixel_shuffle`)"},
+    left={"first": "it is space (`pixel_shuffle`"},
 )
-add(
-    "pixel_unshuffle over what a linear layer made",
-    lambda: Chain(nn.Linear(6, 16), lambda x: F.pixel_unshuffle(x, 2).flatten(1), nn.Linear(64, 5)),
-    numbers(2, 4, 6),
-    {},
-    left={"first": "it is space (`pixel_unshuffle`)"},
+tokens(
+    "pixel_unshuffle over channels",
+    lambda x: F.pixel_unshuffle(x, 2).flatten(-2),
+    **stays("it is space (`pixel_unshuffle`"),
 )
 image("channel_shuffle", lambda x: F.channel_shuffle(x, 2))
 image("channel_shuffle in four groups", lambda x: F.channel_shuffle(x, 4))
@@ -1034,9 +1027,7 @@ KINDS: dict[str, Callable[..., nn.RNNBase]] = {
     "rnn_relu": lambda *sizes, **more: nn.RNN(*sizes, nonlinearity="relu", **more),
 }
 for name, cell in KINDS.items():
-    add(
-        name, lambda f=cell: Recurrent(f(16, 12), 12), numbers(5, 2, 6), {**CELL, "cell.bias_hh_l0": 0}, inference=False
-    )
+    add(name, lambda f=cell: Recurrent(f(16, 12), 12), numbers(5, 2, 6), {**CELL, "cell.bias_hh_l0": 0})
 add("gru without biases", lambda: Recurrent(nn.GRU(16, 12, bias=False), 12), numbers(5, 2, 6), CELL)
 add(
     "lstm of two layers",
@@ -1073,8 +1064,7 @@ add(
     "lstm with a projection",
     lambda: Recurrent(nn.LSTM(16, 12, proj_size=8), 8),
     numbers(5, 2, 6),
-    {},
-    left={"first": "`lstm`", "cell": "`lstm`"},
+    {"first.weight": 0, "cell.weight_ih_l0": 0, "cell.weight_hr_l0": 0, "cell.weight_hr_l0#2": 1, "last.weight": 1},
 )
 
 
@@ -1107,10 +1097,10 @@ REDUCED: dict[str, Callable[[Tensor, int], Tensor]] = {
 }
 for name, reduced in REDUCED.items():
     if not name.startswith("nan") and name not in ("any", "all"):
-        tokens(f"{name} over channels", lambda x, f=reduced: f(x, -1), reads=1, cut={"first.weight": 0})
+        tokens(f"{name} over channels", lambda x, f=reduced: f(x, -1), 1, {"first.weight": 0}, moved=name != "amax")
     image(f"{name} over space", lambda x, f=reduced: f(x, 2))
 tokens("sum of all", lambda x: x.sum()[None], reads=1, cut={"first.weight": 0})
-tokens("max of all", lambda x: x.max()[None], reads=1, cut={"first.weight": 0})
+tokens("max of all", lambda x: x.max()[None], reads=1, cut={"first.weight": 0}, moved=False)
 tokens("median of all", lambda x: x.median()[None], reads=1, **stays("`median`"))
 tokens("mean over two axes", lambda x: x.mean((1, 2))[:, None], reads=1, cut={"first.weight": 0})
 tokens("argmax of all", lambda x: x.argmax()[None] + 0.5, reads=1, cut={}, left={})
@@ -1125,11 +1115,13 @@ tokens("heads and width swap", lambda x: x.unflatten(-1, (-1, 4)).mT.flatten(-2)
 tokens("ravel", lambda x: x.ravel()[None], reads=128)
 tokens("reshape_as", lambda x: x.flatten().reshape_as(x))
 tokens("a view of another type", lambda x: x.view(x.dtype))
-tokens("_reshape_alias", lambda x: aten._reshape_alias(x, [x.shape[0] * x.shape[1], x.shape[2]], [x.shape[2], 1]))
-tokens("_unsafe_view", lambda x: aten._unsafe_view(x, [x.shape[0] * x.shape[1], x.shape[2]]))
+tokens("reshape of what is not contiguous", lambda x: x.mT.reshape(2, -1).unflatten(1, (-1, 4)).mT)
+tokens(
+    "_reshape_alias", lambda x: aten._reshape_alias(x, [8, x.shape[2]], [x.shape[2], 1]), **stays("`_reshape_alias`")
+)
 tokens("squeeze and unsqueeze", lambda x: x[:1].squeeze(0).unsqueeze(1))
 tokens("squeeze in place", lambda x: x[:1].clone().squeeze_(0), cut={}, left={})
-tokens("a literal size", lambda x: x.reshape(2, 4, 16), **stays("literal in the code (`reshape`)"))
+tokens("a literal size", lambda x: x.reshape(2, 4, 16), **stays("literal in the code (`reshape`"))
 tokens("space is split off channels", lambda x: x.reshape(2, 8, 8), reads=8, **stays("`reshape`"))
 add(
     "two sizes that divide differently",
@@ -1150,7 +1142,7 @@ add(
     numbers(2, 4, 6),
     {"first.weight": 0, "last.weight": 1},
 )
-tokens("as_strided of the same shape", lambda x: x.as_strided(x.shape, x.stride()))
+tokens("as_strided of the same shape", lambda x: x.as_strided(x.shape, x.stride()), **stays("`as_strided`"))
 tokens("as_strided of another shape", lambda x: x.as_strided((2, 2, 16), (64, 32, 1)), **stays("`as_strided`"))
 
 tokens("permute", lambda x: x.permute(2, 0, 1).exp().permute(1, 2, 0))
@@ -1193,11 +1185,9 @@ tokens("expand a mean", lambda x: x + x.mean(-1, keepdim=True).expand(-1, -1, x.
 tokens(
     "expand to a literal size",
     lambda x: x + x.mean(-1, keepdim=True).expand(-1, -1, 16),
-    **stays("literal in the code (`expand`)"),
+    **stays("literal in the code (`expand`"),
 )
 tokens("repeat channels", lambda x: x.repeat(1, 1, 2), reads=32)
-tokens("repeat space", lambda x: x.repeat(1, 3, 1))
-tokens("repeat in front", lambda x: x.repeat(3, 1, 1, 1))
 tokens("tile", lambda x: x.tile(2), reads=32)
 tokens("repeat_interleave channels", lambda x: x.repeat_interleave(2, -1), reads=32)
 tokens("repeat_interleave space", lambda x: x.repeat_interleave(3, 1))
@@ -1288,7 +1278,6 @@ sliced("narrow from the end", lambda x, n: x.narrow(-1, 0, n) + x.narrow(-1, -8,
 sliced("split by attribute", lambda x, n: torch.add(*x.split(n, -1)), 8)
 sliced("split into listed parts", lambda x, n: torch.cat(x.split([n, n], -1)[::-1], -1))
 sliced("split_with_sizes", lambda x, n: torch.cat(x.split_with_sizes([n, n], -1)[::-1], -1))
-sliced("split_copy", lambda x, n: torch.add(*torch.split_copy(x, n, -1)), 8, {}, left={})
 tokens("a literal slice", lambda x: torch.cat([x[..., 8:], x[..., :8].exp()], -1), cut={}, left={})
 tokens(
     "a slice of half the width",
@@ -1304,7 +1293,7 @@ tokens("every second channel", lambda x: x[..., ::2] + x[..., 1::2].exp(), reads
 tokens("every third channel", lambda x: x[..., ::3], reads=6, **stays("`slice`"))
 tokens("every second position", lambda x: x[:, ::2])
 tokens("every third position", lambda x: x[:, ::3])
-tokens("every eighth channel", lambda x: x[..., ::8] * x.mean(-1, keepdim=True), reads=2, cut={}, left={})
+tokens("every fourth channel", lambda x: x[..., ::4] * x.mean(-1, keepdim=True), reads=4, cut=TWO_PARTS)
 tokens("one channel by a slice", lambda x: x[..., :1] + x[..., 15:], reads=1, cut={}, left={"first": ""})
 tokens("one channel by its number", lambda x: x[..., 3:4] + x.mean(-1, keepdim=True), reads=1, cut={}, left={})
 tokens("chunk", lambda x: torch.mul(*x.chunk(2, -1)), reads=8, cut=TWO_PARTS)
@@ -1349,7 +1338,7 @@ tokens("flip space", lambda x: x.flip(0, 1))
 
 tokens("pad channels", lambda x: F.pad(x, (2, 1)), reads=19, cut={"first.weight": 0})
 tokens("pad space", lambda x: F.pad(x, (0, 0, 2, 1)))
-tokens("crop channels", lambda x: F.pad(x, (-1, 0)), reads=15, **stays("cropped (`constant_pad_nd`)"))
+tokens("crop channels", lambda x: F.pad(x, (-1, 0)), reads=15, **stays("cropped (`constant_pad_nd`"))
 tokens("crop space", lambda x: F.pad(x, (0, 0, -1, 2)))
 tokens(
     "pad a shortcut",
@@ -1364,62 +1353,174 @@ tokens(
     "reflect channels", lambda x: F.pad(x, (1, 1), mode="reflect"), reads=18, **stays("padded with its own neighbours")
 )
 tokens("unfold space", lambda x: x.unfold(1, 2, 1).sum(-1))
-tokens("unfold channels", lambda x: x.unfold(2, 2, 2).sum(-1), reads=8, **stays("windows are laid over it (`unfold`)"))
+tokens("unfold channels", lambda x: x.unfold(2, 2, 2).sum(-1), reads=8, **stays("windows are laid over it (`unfold`"))
 tokens("an operator without a rule", lambda x: torch.linalg.qr(x)[0], reads=4, **stays("no rule for this operator"))
+
+
+# -- what is wrong at present
+
+BUGS: dict[str, str] = {}
+
+
+def wrong(
+    why: str, name: str, op: Callable[..., Tensor], reads: int = 16, cut: Mapping[str, int] = FIRST, **more: Any
+) -> None:
+    BUGS[name] = why
+    tokens(name, op, reads, cut, **more)
+
+
+UNTIED = "the other axes of the result are fixed, those of the input are not"
+wrong(UNTIED, "kthvalue without the axis", lambda x: x.kthvalue(2, 1)[0][:, None] * x.mean(-1, keepdim=True))
+wrong(UNTIED, "mode without the axis", lambda x: x.mode(1)[0][:, None] * x.mean(-1, keepdim=True))
+PINNED = "a factor of 1 makes an equation with one unknown, which pins it"
+wrong(PINNED, "repeat space", lambda x: x.repeat(1, 3, 1))
+wrong(PINNED, "repeat in front", lambda x: x.repeat(3, 1, 1, 1))
+LITERAL = "the literal size is not seen"
+wrong(LITERAL, "as_strided of a literal shape", lambda x: x.as_strided((2, 4, 16), (64, 16, 1)), **stays(""))
+wrong(LITERAL, "empty_strided", lambda x: x + torch.empty_strided((16,), (1,)).fill_(0.1), **stays(""))
+wrong(LITERAL, "new_empty_strided", lambda x: x + x.new_empty_strided((16,), (1,)).fill_(0.1), **stays(""))
+wrong(LITERAL, "empty_permuted", lambda x: x + torch.empty_permuted((4, 16), (1, 0)).fill_(0.1), **stays(""))
+wrong(LITERAL, "split_copy", lambda x: torch.add(*torch.split_copy(x, 8, -1)), 8, {})
+wrong(LITERAL, "unsafe_split_with_sizes, literal", lambda x: torch.add(*x.unsafe_split_with_sizes([8, 8], -1)), 8, {})
+wrong(LITERAL, "native_layer_norm", lambda x: torch.native_layer_norm(x, [16], None, None, 1e-5)[0], **stays(""))
+wrong(LITERAL, "native_group_norm", lambda x: torch.native_group_norm(x, None, None, 2, 4, 16, 2, 1e-5)[0], **stays(""))
+PLAIN = "an int without its origin"
+wrong(PLAIN, "numel", lambda x: x.sum(-1, keepdim=True) / x.numel(), 1, {})
+wrong(PLAIN, "numel of a shape", lambda x: x.sum(-1, keepdim=True) / x.shape.numel(), 1, {})
+wrong(PLAIN, "len", lambda x: x.sum(-1, keepdim=True) / len(x[0, 0]), 1, {})
+wrong(PLAIN, "stride", lambda x: x.sum(-1, keepdim=True) / x.stride(1), 1, {})
+wrong(
+    "the rule reads `input`, the operator has `self`",
+    "mkldnn_convolution",
+    PerChannel(lambda x, s: aten.mkldnn_convolution(x, s, None, [0], [1], [1], 1), 4, 4, 1),
+)
 
 
 # -- what is checked
 
 
 def example(case: Case) -> tuple[nn.Module, Any]:
-    """The model, all of whose constants differ by channel."""
+    """The model, with constants that differ by channel, and its inputs."""
     torch.manual_seed(0)
-    model, inputs = case.build().eval(), case.inputs()
+    model = case.build().eval()
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.is_floating_point() and tensor.numel() > 1 and tensor.min() == tensor.max():
                 tensor.add_(torch.rand_like(tensor))
-    return model, inputs
+    return model, case.inputs()
 
 
-def mode(inference: bool) -> Any:
-    return torch.inference_mode() if inference else nullcontext()
-
-
-def check(case: Case, amount: float) -> None:
+def check(case: Case, amount: float, strict: bool = True) -> None:
+    """The plan is exact; and, if strict, cuts what it should."""
     model, inputs = example(case)
-    reasons = {item.name: item.reason for item in secateur.inspect(model, inputs).left_alone}
+    left_alone = {item.name: item.reason for item in secateur.inspect(model, inputs).left_alone} if case.left else {}
     for layer, reason in case.left.items():
-        assert reason in reasons.get(layer, "it is not left alone"), (layer, reasons)
-    try:
-        plan = secateur.plan_channels(model, inputs, amount)
-    except secateur.UsageError as error:
-        assert "Nothing in the model can be cut" in str(error)
-        assert not case.cut, str(error)
+        assert reason in left_alone.get(layer, "it is not left alone") or not strict, (layer, left_alone)
+    if (plan := planned(model, inputs, amount)) is None:
+        assert not case.cut or not strict
         return
     proof = secateur.verify(model, plan)
-    assert proof.moved
-    assert_cut(case, plan, amount)
-    for layer in case.left:
-        assert layer not in {group.name for group in plan.groups}
-
-
-def assert_cut(case: Case, plan: secateur.Plan, amount: float) -> None:
+    if not strict:
+        return
+    assert proof.moved or not case.moved
+    groups = {group.name for group in plan.groups}
+    assert not groups & set(case.left)
+    assert not case.groups or groups == set(case.groups)
     for name, axis in case.cut.items():
         tensor = plan.tensors[name.partition("#")[0]]
-        before = tensor.shape[axis]
-        assert tensor.new_shape[axis] == round(before * (1 - amount)), (name, tensor.shape, tensor.new_shape)
-    if case.groups:
-        assert {group.name for group in plan.groups} == set(case.groups)
+        assert tensor.new_shape[axis] == round(tensor.shape[axis] * (1 - amount)), (
+            name,
+            tensor.shape,
+            tensor.new_shape,
+        )
+
+
+def planned(model: nn.Module, inputs: Any, amount: float) -> secateur.Plan | None:
+    """The plan; None where nothing can be cut."""
+    try:
+        return secateur.plan_channels(model, inputs, amount)
+    except secateur.UsageError as error:
+        if "Nothing in the model can be cut" not in str(error):
+            raise
+        return None
+
+
+def operators(case: Case) -> set[str]:
+    model, inputs = example(case)
+    args, kwargs = as_call(inputs)
+    return {call.op for call in capture(model, args, kwargs).calls}
+
+
+def cases() -> list[Any]:
+    marks = {name: pytest.mark.xfail(strict=True, reason=why) for name, why in BUGS.items()}
+    return [pytest.param(case, id=case.name, marks=marks.get(case.name, ())) for case in CASES]
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", cases())
 def test_the_cut_is_exact(case: Case, amount: float) -> None:
     check(case, amount)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.inference], ids=str)
+# Taken apart before a rule sees them, except in inference mode: nothing is cut then.
+COMPOSITE = frozenset("conv1d conv2d conv3d conv_transpose2d pad tile grid_sampler".split())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name not in BUGS], ids=str)
 def test_the_cut_is_exact_where_operators_arrive_whole(case: Case) -> None:
     with torch.inference_mode():
-        check(case, 0.5)
+        check(case, 0.5, strict=not operators(case) & COMPOSITE)
+
+
+# What torch's own counter does not know.
+def attention_flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+FLOPS: dict[Any, Callable[..., int]] = {
+    aten.mv: lambda a, b, **_: 2 * prod(a),
+    aten.addmv: lambda c, a, b, **_: 2 * prod(a),
+    aten.dot: lambda a, b, **_: 2 * prod(a),
+    aten.vdot: lambda a, b, **_: 2 * prod(a),
+    aten._grouped_mm: lambda a, b, *_, **__: 2 * prod(a) * b[-1],
+    aten._scaled_dot_product_flash_attention_for_cpu: attention_flops,
+}
+
+
+def multiply_adds(model: nn.Module, inputs: Any) -> int:
+    args, kwargs = as_call(inputs)
+    counter = FlopCounterMode(display=False, custom_mapping=FLOPS)
+    with counter, torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):  # whose LSTM is one operator
+        model(*args, **kwargs)
+    return counter.get_total_flops() // 2
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.cut and case.name not in BUGS], ids=str)
+def test_multiply_adds_are_those_that_torch_counts(case: Case) -> None:
+    model, inputs = example(case)
+    plan = planned(model, inputs, 0.5)
+    assert plan is not None
+    before = multiply_adds(model, inputs)
+    cut(model, plan)
+    assert plan.macs == (before, multiply_adds(model, inputs))
+
+
+UNREACHED = {
+    *"_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention".split(),  # on CUDA only
+    *"_scaled_dot_product_cudnn_attention cudnn_convolution cudnn_batch_norm miopen_batch_norm".split(),
+    "convolution_overrideable",  # for devices that come as an extension
+    *"_assert_scalar sym_size".split(),  # of symbolic sizes, in a compiler only
+    "conj",  # arrives as _conj
+    "_adaptive_avg_pool1d",  # no such operator; the names are made from kinds and numbers of axes
+    *"upsample_linear2d upsample_linear3d upsample_bilinear1d upsample_bilinear3d".split(),
+    *"upsample_bicubic1d upsample_bicubic3d upsample_trilinear1d upsample_trilinear2d".split(),
+}
+
+
+def test_every_rule_is_reached_by_a_case() -> None:
+    reached: set[str] = set()
+    for case in CASES:
+        reached |= operators(case)
+        with torch.inference_mode():
+            reached |= operators(case)
+    assert set(RULES) - reached - {op.rstrip("_") for op in reached} == UNREACHED

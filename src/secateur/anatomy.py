@@ -206,7 +206,7 @@ def module_of(parameter: str) -> str:
     return parameter.rpartition(".")[0] or parameter
 
 
-def layers_text(layers: Sequence[str], most: int = 4) -> str:
+def layers_text(layers: Sequence[str], most: int = 3) -> str:
     more = f" +{len(layers) - most} more" if len(layers) > most else ""
     return ", ".join(layers[:most]) + more
 

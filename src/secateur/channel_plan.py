@@ -87,6 +87,7 @@ class Plan:
     macs: tuple[int, int]
     """Multiply-adds of the example pass, before and after."""
     output_shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the example pass; empty where the data decides them."""
     scope: str = "layer"
     score: str = "l1"
     example_inputs: Any = field(default=None, compare=False, repr=False)
@@ -107,7 +108,7 @@ class Plan:
         ]
         (before, after), (macs_before, macs_after) = self.parameters, self.macs
         head = (
-            f"Plan: {count_text(len(self.groups), 'group')} cut, scope {self.scope}, score {self.score}; parameters "
+            f"Plan: {count_text(len(self.groups), 'group')} cut, scope {self.scope}, score {self.score}\nparameters "
             f"{before:,} → {after:,} ({_share(after, before)} left), "
             f"MACs {macs_before:,} → {macs_after:,} ({_share(macs_after, macs_before)} left)"
         )

@@ -147,11 +147,18 @@ class _Planner:
             left_alone=tuple(self.left_alone),
             parameters=(parameters, parameters - saved),
             macs=(dissection.macs, dissection.macs_left(removal)),
-            output_shapes=tuple(value.shape for value in dissection.trace.outputs),
+            output_shapes=self._output_shapes(),
             scope=scope,
             score=score,
             example_inputs=example_inputs,
         )
+
+    def _output_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the example pass; none where they depend on the data, and thus on the weights."""
+        trace = self.dissection.trace
+        made = {value.index: call.index for call in trace.calls for value in call.outputs if value is not None}
+        outputs = [value for value in trace.outputs if made.get(value.index, 0) < trace.example_calls]
+        return () if trace.data_dependent else tuple(value.shape for value in outputs)
 
     def _share_left(self, bundle: Bundle, amount: float) -> float:
         """The share of the bundle as it is now that has to go so that `amount` of the original bundle is gone."""

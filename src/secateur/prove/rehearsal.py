@@ -30,12 +30,13 @@ def rehearse(model: nn.Module, plan: Plan) -> None:
     """Refuses a plan with which the code would not run, or would give outputs of another shape.
 
     Each cut weight is played by a single number, expanded to the new shape: that needs no memory, and the time of one
-    pass of the cut model. Weights on the meta device have nothing to run with.
+    pass of the cut model. Weights on the meta device have nothing to run with, and where the data decides what is
+    computed, stand-ins say nothing.
     """
     module = unwrap(model)
     tensors = named_tensors(module)
     require_fit(module, tensors, plan)
-    if any(tensor.device.type == "meta" for tensor in tensors.values()):
+    if not plan.output_shapes or any(tensor.device.type == "meta" for tensor in tensors.values()):
         return
     stand_ins = {name: _stand_in(tensors[name], cut.new_shape) for name, cut in plan.tensors.items()}
     by_identity = {id(tensors[name]): stand_in for name, stand_in in stand_ins.items()}
