@@ -56,8 +56,8 @@ def plan_channels(
             divided by their mean so that layers compare.
         score: "l1", "l2", "batch-norm", "taylor" (needs gradients), "activation" (runs the model on `data`), "random",
             or a function of a weight's name and values.
-        multiple_of: round the channels that stay to multiples of this, for every group. By default groups of 64 and
-            more are rounded as far as the device likes it and the amount allows.
+        multiple_of: round the channels that stay to multiples of this, in every group. By default groups of 32 and
+            more are rounded to a multiple of 2 to 16, as the device likes it, by at most about 3 % of the group.
         keep: names of layers, with wildcards, that keep all of their own channels; their inputs may still shrink.
         per_layer: amounts for single layers, by name or wildcard; the first that fits counts.
         iterations: rank again after every so many-th part of the amount, over what is then left.

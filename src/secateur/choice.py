@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import ceil, gcd
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -42,7 +41,8 @@ class Budget:
         coordinates = max(member.coordinates for member in group.members if len(member.leaf.shape) >= 1)
         if self.multiple_of is not None:
             return self.multiple_of // gcd(self.multiple_of, coordinates)
-        liked = 8 if self.parameter.is_cuda and self.parameter.dtype != torch.float32 else 16
+        # Tensor cores work on tiles of 16 bytes, CPU kernels on vectors of up to 64 bytes, 16 numbers of float32.
+        liked = max(1, 16 // self.parameter.element_size()) if self.parameter.is_cuda else 16
         while liked > 1 and liked * _FINEST > len(group):
             liked //= 2
         return liked // gcd(liked, coordinates)
