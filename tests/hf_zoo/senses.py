@@ -17,6 +17,7 @@ from tests.hf_zoo.registry import (
     floats,
     ids,
     image_and_text,
+    text,
     tokens,
     wave,
 )
@@ -78,7 +79,8 @@ def multimodal() -> None:
     add("altclip", "AltCLIPModel", pair, **{**both, "text_config": {**words, "project_dim": 32}})
     add("chinese_clip", "ChineseCLIPModel", pair, **both)
     add("x_clip", "XCLIPModel", lambda: {"input_ids": ids(1, 8), "pixel_values": floats(1, 2, 3, 32, 32)},
-         text_config=words, vision_config={**vision, "num_frames": 2, "mit_hidden_size": 32, "mit_intermediate_size": 64,
+         text_config=words, vision_config={**vision, "num_frames": 2, "mit_hidden_size": 32,
+         "mit_intermediate_size": 64,
          "mit_num_hidden_layers": 1, "mit_num_attention_heads": 4}, projection_dim=32, prompt_layers=1,
          prompt_num_attention_heads=4)
     add("clipseg", "CLIPSegForImageSegmentation", pair, text_config=words, vision_config=vision, projection_dim=32,
