@@ -29,7 +29,7 @@ from secateur.example_inputs import as_call
 from secateur.report.tables import aligned, count_text
 from secateur.weights import LeftAlone, unwrap
 
-__all__ = ["Anatomy", "Dissection", "GroupSummary", "dissect", "inspect"]
+__all__ = ["Anatomy", "Dissection", "GroupSummary", "dissect", "inspect", "require_module"]
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,7 @@ def inspect(model: nn.Module, example_inputs: Any) -> Anatomy:
 
 def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
     """Captures one pass and couples it."""
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"The model is a {type(model).__name__}; pass the nn.Module that holds the weights.")
+    require_module(model)
     module = unwrap(model)
     _require_plain_parameters(module)
     args, kwargs = as_call(example_inputs)
@@ -200,6 +199,11 @@ def _dissected(trace: Trace) -> Dissection:
     reasons = [LeftAlone(bare.name(group), str(reason)) for group, reason in refused]
     left_alone = [*reasons, *_pinned_layers(bare)]
     return replace(bare, left_alone=left_alone)
+
+
+def require_module(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"The model is a {type(model).__name__}; pass the nn.Module that holds the weights.")
 
 
 def module_of(parameter: str) -> str:

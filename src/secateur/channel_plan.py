@@ -170,7 +170,7 @@ class Plan:
             return Plan(
                 tensors={str(name): _checked_cut(name, cut) for name, cut in stored["tensors"].items()},
                 attributes={
-                    (str(item["module"]), tuple(item["way"])): (int(item["old"]), int(item["new"]))
+                    (str(item["module"]), tuple(item["way"])): (_whole(item["old"]), _whole(item["new"]))
                     for item in stored["attributes"]
                 },
                 groups=tuple(GroupCut(**{**item, "layers": tuple(item["layers"])}) for item in stored["groups"]),

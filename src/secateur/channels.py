@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from secateur.amount import Amount, parse_amount
-from secateur.anatomy import Dissection, dissect
+from secateur.anatomy import Dissection, dissect, require_module
 from secateur.capture.trace import Value
 from secateur.channel_plan import GroupCut, Plan, TensorCut
 from secateur.channel_scores import ChannelScorer
@@ -69,6 +69,7 @@ def plan_channels(
         raise UsageError(f'There is no scope {scope!r}; choose "layer" or "global".')
     if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
         raise UsageError(f"iterations is {iterations!r}; give how often to rank, 1 or more.")
+    require_module(model)
     module = unwrap(model)
     dissection = dissect(module, example_inputs)
     planner = _Planner(module, dissection, listed("keep", keep), per_layer or {}, amount, already)
@@ -121,7 +122,7 @@ class _Planner:
                     for bundle in self.bundles
                     for group in bundle.groups
                 }
-                self.dead = choose_steps(self.bundles, shares, scores, self.dead, budget)
+                self.dead = choose_steps(self.bundles, self.amounts, shares, scores, self.dead, budget)
             try:
                 self.attributes = self._solve()
                 break
@@ -164,7 +165,7 @@ class _Planner:
         """The share of the bundle as it is now that has to go so that `amount` of the original bundle is gone."""
         group = bundle.groups[0]
         original = self.original.get(self.dissection.name(group), len(group))
-        return max(0.0, 1 - (1 - amount) * original / len(group))
+        return 1 - (1 - amount) * original / len(group)
 
     def _solve(self) -> dict[Any, int]:
         dissection = self.dissection

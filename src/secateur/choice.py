@@ -50,15 +50,19 @@ class Budget:
 
 def choose_steps(
     bundles: Sequence[Bundle],
+    amounts: Mapping[int, float],
     shares: Mapping[int, float],
     scores: Mapping[int, NDArray[np.float64]],
     already: NDArray[np.int64],
     budget: Budget,
 ) -> NDArray[np.int64]:
-    """The units that go: those of `already`, and the lowest-scoring others. `shares` is by the id of a bundle."""
+    """The units that go: those of `already`, and the lowest-scoring others.
+
+    By the id of a bundle, `amounts` are what was asked for, and `shares` what that means for the bundle as it is now.
+    """
     gone = set(already.tolist())
     if budget.scope == "global":
-        steps = _global_steps(bundles, shares, scores, gone, budget)
+        steps = _global_steps(bundles, amounts, shares, scores, gone, budget)
     else:
         steps = {id(bundle): _rounded(bundle, shares[id(bundle)] * bundle.steps, budget) for bundle in bundles}
     dead = [already]
@@ -87,22 +91,23 @@ def _rounded(bundle: Bundle, removed: float, budget: Budget, floor: float = 0.0)
 
 def _global_steps(
     bundles: Sequence[Bundle],
+    amounts: Mapping[int, float],
     shares: Mapping[int, float],
     scores: Mapping[int, NDArray[np.float64]],
     gone: set[int],
     budget: Budget,
 ) -> dict[int, int]:
-    """The lowest-scoring steps of all bundles that share an amount, ranked together."""
+    """The lowest-scoring steps of all bundles with the same amount, ranked together."""
     chosen: dict[int, int] = {}
-    for share in sorted(set(shares.values())):
-        pool = [bundle for bundle in bundles if shares[id(bundle)] == share]
+    for amount in sorted({amounts[id(bundle)] for bundle in bundles}):
+        pool = [bundle for bundle in bundles if amounts[id(bundle)] == amount]
         ranked = sorted(
             (score, i, step)
             for i, bundle in enumerate(pool)
             for step, score in enumerate(_step_scores(bundle, scores, gone))
         )
         removed = [0] * len(pool)
-        wanted = share * sum(bundle.units for bundle in pool)
+        wanted = sum(shares[id(bundle)] * bundle.units for bundle in pool)
         taken = 0.0
         for _, i, _ in ranked:
             bundle = pool[i]

@@ -114,44 +114,57 @@ def _cut_tensor(tensor: Tensor, tensor_cut: TensorCut, undo: list[Callable[[], N
         undo.append(lambda: setattr(tensor, "grad", old_grad))
         tensor.grad = None
     for axis, kept in tensor_cut.kept.items():
-        undo.append(_cut_axis(tensor, axis, kept))
+        _cut_axis(tensor, axis, kept, undo)
     if grad is not None:
-        tensor.grad = _selected(grad, tensor_cut)
         undo.append(lambda: setattr(tensor, "grad", None))
+        tensor.grad = _selected(grad, tensor_cut)
 
 
-def _cut_axis(tensor: Tensor, axis: int, kept: np.ndarray) -> Callable[[], None]:
-    length = tensor.shape[axis]
+def _cut_axis(tensor: Tensor, axis: int, kept: np.ndarray, undo: list[Callable[[], None]]) -> None:
+    length, layout = tensor.shape[axis], _layout(tensor)
     gone = np.setdiff1d(np.arange(length), kept, assume_unique=True)
     kept_index, gone_index = (torch.from_numpy(index).to(tensor.device) for index in (kept, gone))
     with torch.no_grad():
         removed = tensor.data.index_select(axis, gone_index)
-        _replace_data(tensor, tensor.data.index_select(axis, kept_index))
+        left = tensor.data.index_select(axis, kept_index).contiguous(memory_format=layout)
 
-    def undo() -> None:
+    def put_together() -> None:
+        if tensor.shape[axis] == length:
+            return  # interrupted before anything happened
         shape = list(tensor.shape)
         shape[axis] = length
-        whole = tensor.data.new_empty(shape)
+        whole = tensor.data.new_empty(shape).contiguous(memory_format=layout)
         whole.index_copy_(axis, kept_index, tensor.data)
         whole.index_copy_(axis, gone_index, removed)
         _replace_data(tensor, whole)
 
-    return undo
+    undo.append(put_together)
+    _replace_data(tensor, left)
+
+
+def _layout(tensor: Tensor) -> torch.memory_format:
+    for ndim, layout in ((4, torch.channels_last), (5, torch.channels_last_3d)):
+        if tensor.dim() == ndim and tensor.is_contiguous(memory_format=layout) and not tensor.is_contiguous():
+            return layout
+    return torch.contiguous_format
 
 
 def _replace_data(tensor: Tensor, data: Tensor) -> None:
     """Where an old graph is still held, autograd would go on checking gradients against the old shape; it only forgets
     that shape when the type changes."""
     other = torch.float16 if tensor.dtype != torch.float16 else torch.float32
-    tensor.data = torch.empty(0, dtype=other, device=tensor.device)
-    tensor.data = data
+    try:
+        tensor.data = torch.empty(0, dtype=other, device=tensor.device)
+    finally:
+        tensor.data = data
 
 
 def _selected(tensor: Tensor, tensor_cut: TensorCut) -> Tensor:
+    layout = _layout(tensor)
     with torch.no_grad():
         for axis, kept in tensor_cut.kept.items():
             tensor = tensor.index_select(axis, torch.from_numpy(kept).to(tensor.device))
-        return tensor
+        return tensor.contiguous(memory_format=layout)
 
 
 def _update_descriptions(module: nn.Module) -> Callable[[], None]:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from secateur.errors import UsageError
 
-__all__ = ["as_call"]
+__all__ = ["as_call", "copied"]
 
 
 def as_call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -28,3 +29,8 @@ def as_call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         f"example_inputs is a {type(example_inputs).__name__}; "
         "pass a tensor, a tuple of arguments, or a dict of keyword arguments of the model."
     )
+
+
+def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments for one pass: a model may write to its inputs."""
+    return tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, (args, kwargs))  # type: ignore[no-any-return]

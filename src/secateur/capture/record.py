@@ -70,9 +70,16 @@ class Operator:
 @cache
 def operator(op: Any) -> Operator:
     arguments = op._schema.arguments
-    written = (i for i, argument in enumerate(arguments) if argument.alias_info and argument.alias_info.is_write)
+    name = op._schema.name.split("::")[-1]
+    # The statistics of a batch norm are written to without the schema saying so.
+    statistics = ("running_mean", "running_var") if "batch_norm" in name else ()
+    written = (
+        i
+        for i, argument in enumerate(arguments)
+        if argument.name in statistics or (argument.alias_info and argument.alias_info.is_write)
+    )
     return Operator(
-        op._schema.name.split("::")[-1],
+        name,
         {argument.name: argument.default_value for argument in arguments},
         tuple(written),
         torch.Tag.pointwise in op.tags,
@@ -80,7 +87,7 @@ def operator(op: Any) -> Operator:
 
 
 class CallRecorder(TorchDispatchMode):
-    """Writes every ATen call down, and keeps a copy of each parameter and buffer that a call writes to."""
+    """Writes every ATen call down, and keeps a copy of each parameter, buffer and input that a call writes to."""
 
     def __init__(self, leaves: Sequence[tuple[Tensor, Kind, tuple[str, ...]]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -99,7 +106,7 @@ class CallRecorder(TorchDispatchMode):
         self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}
         for tensor, kind, names in leaves:
             self.leaves.append(self._new_value(tensor, kind, names))
-            if kind != "input" and tensor.device.type != "meta" and type(tensor.data) is Tensor:
+            if tensor.device.type != "meta" and type(tensor.data) is Tensor:
                 self._leaf_storage[tensor.untyped_storage()._cdata] = tensor
 
     def __torch_dispatch__(
@@ -146,7 +153,7 @@ class CallRecorder(TorchDispatchMode):
             self.visible.setdefault(module, set()).update(indices)
 
     def restore_overwritten(self) -> None:
-        """Parameters and buffers hold again what they held before the pass."""
+        """Parameters, buffers and inputs hold again what they held before the pass."""
         with torch.no_grad():
             for tensor, before in self._overwritten.values():
                 tensor.copy_(before)

@@ -226,7 +226,9 @@ class Units:
 
     def _match(self, a: Axis, b: Axis, reason: int) -> bool:
         """Pairs rows of two conjunctions: rows that divide the coordinates alike are united; where one row divides
-        finer than another (24 × 32 against 12 × 64), the finer is split by the coarser."""
+        finer than another (24 × 32 against 12 × 64), the finer is split by the coarser. Rows with gaps
+        match nothing."""
+        a, b = a[a.all(1)], b[b.all(1)]
         for row in a:
             for other in b:
                 if _parts(row, other) == _parts(row) == _parts(other):

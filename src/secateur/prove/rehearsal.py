@@ -9,7 +9,7 @@ from secateur.capture.attributes import unchanged, write_attributes
 from secateur.capture.forward import plain_execution, tensors_in, without_random_effects
 from secateur.channel_plan import Plan
 from secateur.cut import named_tensors, require_fit
-from secateur.example_inputs import as_call
+from secateur.example_inputs import as_call, copied
 from secateur.modes import evaluating
 from secateur.prove.verify import ProofFailed
 from secateur.weights import unwrap
@@ -41,7 +41,7 @@ def rehearse(model: nn.Module, plan: Plan) -> None:
     stand_ins = {name: _stand_in(tensors[name], cut.new_shape) for name, cut in plan.tensors.items()}
     by_identity = {id(tensors[name]): stand_in for name, stand_in in stand_ins.items()}
     every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
-    args, kwargs = as_call(plan.example_inputs)
+    args, kwargs = copied(*as_call(plan.example_inputs))
     with evaluating(module), unchanged(module), without_random_effects(), plain_execution():
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()})
         try:

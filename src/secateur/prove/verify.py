@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from secateur.capture.forward import tensors_in, without_random_effects
 from secateur.channel_plan import Plan
-from secateur.cut import cut, named_tensors
+from secateur.cut import cut, named_tensors, require_fit
 from secateur.errors import SecateurError, UsageError
-from secateur.example_inputs import as_call
+from secateur.example_inputs import as_call, copied
 from secateur.prove.reference import run_float64, run_reference
 from secateur.weights import unwrap
 
@@ -56,6 +56,7 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
     """
     args, kwargs = as_call(plan.example_inputs if example_inputs is None else example_inputs)
     module = unwrap(model)
+    require_fit(module, named_tensors(module), plan)
     if any(tensor.device.type == "meta" for tensor in named_tensors(module).values()):
         raise UsageError("The model is on the meta device and has no values to prove anything with; load its weights.")
     full = _copy(module).eval().double()
@@ -88,7 +89,8 @@ def _copy(module: nn.Module) -> nn.Module:
 
 def _outputs(run: Any, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     torch.manual_seed(0)
-    return [tensor.detach().double() for tensor in tensors_in(run(model, args, kwargs)) if not tensor.is_complex()]
+    outputs = run(model, *copied(args, kwargs))
+    return [tensor.detach().double() for tensor in tensors_in(outputs) if not tensor.is_complex()]
 
 
 def _vary_constants(module: nn.Module, plan: Plan) -> None:
