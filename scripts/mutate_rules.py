@@ -62,7 +62,7 @@ def replacements(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
                 yield call, "None"
         case ast.Subscript(value=value, slice=ast.Tuple([ast.Slice(), ast.Slice(step=ast.UnaryOp())])):
             yield node, ast.unparse(value)  # flip
-        case ast.If(test=test) | ast.IfExp(test=test):
+        case ast.If(test=test) | ast.IfExp(test=test) if ast.unparse(test) != "TYPE_CHECKING":
             yield test, f"(not ({ast.unparse(test)}))"
         case ast.comprehension(ifs=[test]):
             yield test, f"(not ({ast.unparse(test)}))"
@@ -77,7 +77,7 @@ def broken_calls(node: ast.Call) -> Iterator[tuple[ast.expr, str]]:
             yield node, given[1]
         case "coupling.set", [_, ast.List(elements), _] if len(elements) > 1:
             yield node.args[1], ast.unparse(ast.List(elements[::-1]))
-        case "coupling.set", [_, _, _]:
+        case "coupling.set", [_, axes, _] if not isinstance(axes, ast.List):
             yield node.args[1], f"list({given[1]})[::-1]"
         case "coupling.split", [_, _, ast.Tuple(sizes)]:
             yield node, f"coupling.split({given[0]}, {given[1]}, {ast.unparse(ast.Tuple(sizes[::-1]))})[::-1]"
@@ -87,7 +87,7 @@ def broken_calls(node: ast.Call) -> Iterator[tuple[ast.expr, str]]:
             yield shift, f"-({given[1]})"
         case "coupling.units.fresh", _:
             yield node, f"fixed_axis({given[0]})"
-        case "fixed_axis", _:
+        case "fixed_axis", _ if given != ["1"]:  # an axis of length 1 has no units either way
             yield node, f"coupling.units.fresh({given[0]})"
 
 

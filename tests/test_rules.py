@@ -346,7 +346,16 @@ image("index behind channels", lambda x: x[:, :, which(), torch.tensor([1, 1, 5]
 image("index behind channels, broadcast", lambda x: x[:, :, which()[:, None], which()])
 tokens("index over channels", lambda x: x[..., which()], reads=3, **stays("indexed by numbers (`index`"))
 tokens("_unsafe_index", lambda x: aten._unsafe_index(x, [None, which()]))
-tokens("index by a mask", lambda x: x[:, torch.tensor([True, False, True, True])], **stays("`index`"))
+tokens("index by a mask", lambda x: x[:, torch.tensor([True, False, True, True])])
+tokens(
+    "index by a mask over channels", lambda x: x[..., torch.arange(16) < 7], reads=7, **stays("a mask is laid over it")
+)
+tokens(
+    "index by a mask and a number",
+    lambda x: x[torch.tensor([1]), torch.tensor([True, False, False, False])],
+    cut={},
+    left={"first": "`index`"},
+)
 tokens(
     "index of a parameter's rows", PerChannel(lambda x, s: x + s[which()].mean(0), 8, 16), cut={**FIRST, "op.scale": 1}
 )
@@ -673,6 +682,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
     "_scaled_dot_product_flash_attention_for_cpu": lambda *qkv, scale: aten._scaled_dot_product_flash_attention_for_cpu(
         *qkv, scale=scale
     )[0],
+    "attention by hand": lambda q, k, v, scale: (q @ k.mT * (scale or 0.3)).softmax(-1) @ v,
     "_scaled_dot_product_attention_math": lambda *qkv, scale: aten._scaled_dot_product_attention_math(
         *qkv, scale=scale
     )[0],
@@ -858,7 +868,7 @@ image("group norm without a scale", nn.GroupNorm(4, 16, affine=False))
 tokens(
     "statistics of a group norm",
     lambda x: x * aten.native_group_norm(x.mT.contiguous(), None, None, 2, x.shape[2], 4, 16, 1e-5)[1][:, None],
-    **stays("used for something else, too (`native_group_norm`"),
+    **stays("`native_group_norm`"),
 )
 tokens("group norm over tokens", nn.GroupNorm(2, 4))
 tokens("layer norm", nn.LayerNorm(16), cut=NORM)
@@ -1142,7 +1152,7 @@ add(
     numbers(2, 4, 6),
     {"first.weight": 0, "last.weight": 1},
 )
-tokens("as_strided of the same shape", lambda x: x.as_strided(x.shape, x.stride()), **stays("`as_strided`"))
+tokens("as_strided of the same shape", lambda x: x.as_strided(x.shape, x.stride()), **stays("stride"))
 tokens("as_strided of another shape", lambda x: x.as_strided((2, 2, 16), (64, 32, 1)), **stays("`as_strided`"))
 
 tokens("permute", lambda x: x.permute(2, 0, 1).exp().permute(1, 2, 0))
@@ -1169,6 +1179,8 @@ tokens(
     cut={**FIRST, "op.scale": 0, "op.scale#2": 1},
     groups=("first", "op"),
 )
+tokens("a vector on the right", PerChannel(lambda x, s: (x @ s)[..., None]), reads=1, cut={**ALONE, "op.scale": 0})
+tokens("a vector on the left", PerChannel(lambda x, s: (s @ x.mT)[..., None]), reads=1, cut={**ALONE, "op.scale": 0})
 tokens("mT", PerChannel(lambda x, s: x @ s.mT, 2, 12, 16), reads=12, cut={**FIRST, "op.scale": 2, "op.scale#2": 1})
 tokens(
     "adjoint",
@@ -1357,46 +1369,276 @@ tokens("unfold channels", lambda x: x.unfold(2, 2, 2).sum(-1), reads=8, **stays(
 tokens("an operator without a rule", lambda x: torch.linalg.qr(x)[0], reads=4, **stays("no rule for this operator"))
 
 
-# -- what is wrong at present
+# -- axes that stay, though something that can be cut runs along them
 
-BUGS: dict[str, str] = {}
-
-
-def wrong(
-    why: str, name: str, op: Callable[..., Tensor], reads: int = 16, cut: Mapping[str, int] = FIRST, **more: Any
-) -> None:
-    BUGS[name] = why
-    tokens(name, op, reads, cut, **more)
-
-
-UNTIED = "the other axes of the result are fixed, those of the input are not"
-wrong(UNTIED, "kthvalue without the axis", lambda x: x.kthvalue(2, 1)[0][:, None] * x.mean(-1, keepdim=True))
-wrong(UNTIED, "mode without the axis", lambda x: x.mode(1)[0][:, None] * x.mean(-1, keepdim=True))
-PINNED = "a factor of 1 makes an equation with one unknown, which pins it"
-wrong(PINNED, "repeat space", lambda x: x.repeat(1, 3, 1))
-wrong(PINNED, "repeat in front", lambda x: x.repeat(3, 1, 1, 1))
-LITERAL = "the literal size is not seen"
-wrong(LITERAL, "as_strided of a literal shape", lambda x: x.as_strided((2, 4, 16), (64, 16, 1)), **stays(""))
-wrong(LITERAL, "empty_strided", lambda x: x + torch.empty_strided((16,), (1,)).fill_(0.1), **stays(""))
-wrong(LITERAL, "new_empty_strided", lambda x: x + x.new_empty_strided((16,), (1,)).fill_(0.1), **stays(""))
-wrong(LITERAL, "empty_permuted", lambda x: x + torch.empty_permuted((4, 16), (1, 0)).fill_(0.1), **stays(""))
-wrong(LITERAL, "split_copy", lambda x: torch.add(*torch.split_copy(x, 8, -1)), 8, {})
-wrong(LITERAL, "unsafe_split_with_sizes, literal", lambda x: torch.add(*x.unsafe_split_with_sizes([8, 8], -1)), 8, {})
-wrong(LITERAL, "native_layer_norm", lambda x: torch.native_layer_norm(x, [16], None, None, 1e-5)[0], **stays(""))
-wrong(LITERAL, "native_group_norm", lambda x: torch.native_group_norm(x, None, None, 2, 4, 16, 2, 1e-5)[0], **stays(""))
-PLAIN = "an int without its origin"
-wrong(PLAIN, "numel", lambda x: x.sum(-1, keepdim=True) / x.numel(), 1, {})
-wrong(PLAIN, "numel of a shape", lambda x: x.sum(-1, keepdim=True) / x.shape.numel(), 1, {})
-wrong(PLAIN, "len", lambda x: x.sum(-1, keepdim=True) / len(x[0, 0]), 1, {})
-wrong(PLAIN, "stride", lambda x: x.sum(-1, keepdim=True) / x.stride(1), 1, {})
-wrong(
-    "the rule reads `input`, the operator has `self`",
-    "mkldnn_convolution",
-    PerChannel(lambda x, s: aten.mkldnn_convolution(x, s, None, [0], [1], [1], 1), 4, 4, 1),
+WEIGHED: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "parts of a number": (lambda x: torch.view_as_real(torch.complex(x, x.sin())), 2),
+    "the largest": (lambda x: x.topk(4, 1)[0].mT, 4),
+    "the sorted": (lambda x: x.sort(1)[0].mT, 4),
+    "every second place": (lambda x: x[:, ::2].mT, 2),
+    "windows": (lambda x: x.unfold(1, 2, 1).sum(1), 2),
+    "mirrored places": (lambda x: F.pad(x.mT, (2, 2), mode="reflect"), 8),
+    "stacked": (lambda x: torch.stack([x, x.exp(), x.sin(), x.cos()], -1), 4),
+    "picked places": (lambda x: x[:, torch.tensor([0, 3, 1, 1])].mT, 4),
+    "places of a mask": (lambda x: x[:, torch.tensor([True, True, False, False])].mT, 2),
+    "cropped places": (lambda x: F.pad(x.mT, (-1, 5)), 8),
+    "statistics": (lambda x: torch.stack(torch.var_mean(x, 1), -1), 2),
+}
+for name, (op, length) in WEIGHED.items():
+    tokens(f"{name}, weighed", PerChannel(lambda x, s, f=op: (f(x) * s).sum(-1), length))
+add(
+    "patches, weighed",
+    lambda: Chain(Conv(2, 3, 16, 3), PerChannel(lambda x, s: (F.unfold(x, 2) * s).sum(-1), 49), nn.Linear(64, 5)),
+    numbers(2, 3, 8, 8),
+    FIRST,
+)
+add(
+    "folded places, weighed",
+    lambda: Chain(
+        nn.Linear(6, 64),
+        PerChannel(lambda x, s: (F.fold(x.mT, (4, 4), 2, stride=2) * s).sum(-1), 4),
+        Conv(1, 16, 5, 1),
+    ),
+    numbers(2, 4, 6),
+    {"first.weight": 0, "last.weight": 1},
 )
 
 
+class Shortcut(nn.Module):
+    """The result is added to the input: its channels stay, and what they were split from has to stay with them."""
+
+    def __init__(self, width: int, op: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.norm, self.last, self.op = nn.Linear(6, width), nn.LayerNorm(width), nn.Linear(6, 5), op
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x + self.op(self.norm(self.first(x))))
+
+
+SPLIT: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
+    "glu": (12, F.glu),
+    "pairs": (12, lambda x: torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()).abs()),
+    "neighbours": (12, lambda x: x[..., ::2] + x[..., 1::2].exp()),
+    "chunks": (24, lambda x: sum(x.chunk(4, -1))),
+    "patches": (24, lambda x: F.fold(x.mT, (4, 4), 2, stride=2).amax(-1).mT),
+    "pixels": (24, lambda x: F.pixel_shuffle(x.mT[..., None], 2).flatten(2)[..., :4].mT),
+    "shuffled": (6, lambda x: F.channel_shuffle(x.mT[..., None], 2)[..., 0].mT),
+}
+for name, (width, op) in SPLIT.items():
+    add(f"{name} onto the input", lambda w=width, f=op: Shortcut(w, f), numbers(2, 4, 6), {}, left={"first": ""})
+
+
+class ReadTwice(nn.Module):
+    """A function of the input and of parameters, one of which is read by a mean as well, along the axis in question."""
+
+    def __init__(self, function: Callable[..., Tensor], reads: int, **parameters: tuple[int, ...]) -> None:
+        super().__init__()
+        self.first, self.last, self.function = nn.Linear(6, 16), nn.Linear(reads, 5), function
+        for name, shape in parameters.items():
+            setattr(self, name, nn.Parameter(torch.randn(shape)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.function(self, self.first(x)))
+
+
+def read_twice(
+    name: str, cut: Mapping[str, int], function: Callable[..., Tensor], reads: int = 16, **shapes: tuple[int, ...]
+) -> None:
+    add(name, lambda: ReadTwice(function, reads, **shapes), numbers(2, 4, 6), cut)
+
+
+ADDED = {**FIRST, "rows": 1}
+read_twice(
+    "rows that are added by number",
+    ADDED,
+    lambda m, x: x.index_add(1, torch.arange(4), m.rows.expand(2, -1, -1)) + m.rows.mean(0),
+    rows=(4, 16),
+)
+read_twice(
+    "rows that are scattered",
+    ADDED,
+    lambda m, x: (
+        x.scatter(1, torch.arange(4)[:, None].expand(2, -1, x.shape[2]), m.rows.expand(2, -1, -1)) + m.rows.mean(0)
+    ),
+    rows=(4, 16),
+)
+read_twice("rows that are written by a mask", FIRST, lambda m, x: written(x, m.rows) + m.rows.mean(), rows=(4,))
+read_twice("rows that are looked up", ADDED, lambda m, x: x + m.rows[torch.arange(4)] + m.rows.mean(0), rows=(8, 16))
+read_twice(
+    "rows that are selected",
+    ADDED,
+    lambda m, x: x + m.rows.index_select(0, torch.arange(4)) + m.rows.mean(0),
+    rows=(8, 16),
+)
+read_twice(
+    "rows that are gathered",
+    ADDED,
+    lambda m, x: x + m.rows.gather(0, torch.arange(4)[:, None].expand(-1, x.shape[2])) + m.rows.mean(0),
+    rows=(8, 16),
+)
+
+
+def written(x: Tensor, values: Tensor) -> Tensor:
+    """Four values to four places, the same for every channel."""
+    y = x.mean(-1)[0].clone()
+    y[torch.tensor([True, True, True, True])] = values
+    return x + y[:, None]
+
+
+def dealt(m: Any, x: Tensor) -> Tensor:
+    """Learned tokens go to two experts; tokens, experts and results are read by other means, too."""
+    tokens, weights = (each.bfloat16() if x.dtype == torch.bfloat16 else each for each in (m.tokens, m.experts))
+    out = torch._grouped_mm(tokens, weights, offs=torch.tensor([3, 8], dtype=torch.int32))
+    return x.mean() + (out * m.mix[:, None]).sum(0) + m.tokens.mean() + m.experts.mean()
+
+
+read_twice(
+    "tokens that are dealt out",
+    {"first.weight": 0, "tokens": 1, "last.weight": 1},
+    dealt,
+    tokens=(8, 16),
+    experts=(2, 16, 16),
+    mix=(8,),
+)
+
+
+class Mixed(nn.Module):
+    """All layers' last states, weighed; the first states are learned, and read by a mean as well."""
+
+    def __init__(self, gates: bool) -> None:
+        super().__init__()
+        self.gates = gates
+        self.cell, self.last = nn.LSTM(6, 6 if gates else 12, 1 if gates else 4), nn.Linear(6 if gates else 12, 5)
+        self.mix, self.state = nn.Parameter(torch.randn(4, 1, 1)), nn.Parameter(torch.randn(4, 1, 12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gates:  # the width stays because of the input, and every gate is read by a mean
+            return self.last(x + self.cell(x)[0] + self.cell.weight_hh_l0.mean(0))
+        state = self.state.expand(-1, x.shape[1], -1).contiguous()
+        _, (hidden, inner) = self.cell(x, (state, state.exp()))
+        return self.last((hidden * self.mix).sum(0) + inner[0] + self.state.mean(0))
+
+
+add(
+    "states of four layers",
+    lambda: Mixed(False),
+    numbers(5, 2, 6),
+    {"cell.weight_hh_l0": 1, "state": 2, "last.weight": 1},
+)
+add("gates", lambda: Mixed(True), numbers(5, 2, 6), {}, left={"cell": ""})
+
+tokens(
+    "diff over channels, beside another reader",
+    lambda x: x.diff(dim=-1).mean(-1, keepdim=True) * x.mean(-1, keepdim=True),
+    1,
+    {},
+)
+tokens(
+    "scatter of a part",
+    lambda x: x.scatter(1, which()[None, :, None].expand(2, 3, 8), 0.5),
+    **stays("part of it is indexed (`scatter`"),
+)
+tokens("narrow to all", lambda x: x.narrow(1, 0, 4))
+tokens(
+    "an empty statistic",
+    PerChannel(lambda x, s: x + torch.native_batch_norm(x, s, None, s, s.exp(), False, 0.1, 1e-5)[1].sum(), 4),
+)
+add(
+    "space to depth first",
+    lambda: Chain(nn.PixelUnshuffle(2), nn.Conv2d(12, 16, 1), nn.Conv2d(16, 5, 1)),
+    numbers(2, 3, 8, 8),
+    {"op.weight": 0, "last.weight": 1},
+)
+
+
+class Repeated(nn.Module):
+    """The input, repeated as often as an attribute says, which can become less."""
+
+    def __init__(self, function: Callable[[Tensor, int], Tensor]) -> None:
+        super().__init__()
+        self.function, self.times, self.last = function, 8, nn.Linear(48, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.function(x, self.times))
+
+
+add("repeat by attribute", lambda: Repeated(lambda x, n: x.repeat(1, 1, n)), numbers(2, 4, 6), {"last.weight": 1})
+add(
+    "repeat_interleave by attribute",
+    lambda: Repeated(lambda x, n: x.repeat_interleave(n, -1)),
+    numbers(2, 4, 6),
+    {"last.weight": 1},
+)
+
+
+class Weakest(nn.Module):
+    """The channel that matters least is read by its number."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.last, self.function = nn.Linear(6, 16), nn.Linear(16, 5), function
+        with torch.no_grad():
+            self.first.weight[3] *= 0.01
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.last(x * self.function(x))
+
+
+add("a slice of the weakest channel", lambda: Weakest(lambda x: x[..., 3:4]), numbers(2, 4, 6), {})
+add("the weakest of a list", lambda: Weakest(lambda x: x.split([3, 1, 12], -1)[1]), numbers(2, 4, 6), {})
+
+
+# -- sizes that are easily overlooked
+
+tokens("kthvalue without the axis", lambda x: x.kthvalue(2, 1)[0][:, None] * x.mean(-1, keepdim=True))
+tokens("mode without the axis", lambda x: x.mode(1)[0][:, None] * x.mean(-1, keepdim=True))
+tokens("repeat space", lambda x: x.repeat(1, 3, 1))
+tokens("repeat in front", lambda x: x.repeat(3, 1, 1, 1))
+tokens("repeat by the batch", PerChannel(lambda x, s: x + s.repeat(x.shape[0], 1, 1)), cut=SCALE)
+tokens("as_strided of a literal shape", lambda x: x.as_strided((2, 4, 16), (64, 16, 1)), **stays("`as_strided`"))
+tokens("empty_strided", lambda x: x + torch.empty_strided((16,), (1,)).fill_(0.1), **stays("`empty_strided`"))
+tokens("new_empty_strided", lambda x: x + x.new_empty_strided((16,), (1,)).fill_(0.1), **stays("`new_empty_strided`"))
+tokens("empty_permuted", lambda x: x + torch.empty_permuted((4, 16), (1, 0)).fill_(0.1), **stays("`empty_permuted`"))
+tokens("split_copy of a literal size", lambda x: torch.add(*torch.split_copy(x, 8, -1)), 8, {}, left={"first": ""})
+tokens("unsafe split of literal sizes", lambda x: torch.add(*x.unsafe_split_with_sizes([8, 8], -1)), 8, {})
+sliced("split_copy", lambda x, n: torch.add(*torch.split_copy(x, n, -1)), 8)
+sliced("unsafe split by attribute", lambda x, n: torch.add(*x.unsafe_split_with_sizes([n, n], -1)), 8)
+tokens(
+    "native_layer_norm", lambda x: torch.native_layer_norm(x, [16], None, None, 1e-5)[0], **stays("`native_layer_norm`")
+)
+tokens(
+    "native_group_norm",
+    lambda x: torch.native_group_norm(x, None, None, 2, 4, 16, 2, 1e-5)[0],
+    **stays("`native_group_norm`"),
+)
+tokens(
+    "mkldnn_convolution",
+    PerChannel(lambda x, s: aten.mkldnn_convolution(x, s, None, [0], [1], [1], 1), 4, 4, 1),
+    **stays("no rule for this operator (`mkldnn_convolution`"),
+)
+tokens(
+    "a view of a type of another size",
+    lambda x: torch.view_as_real(x.view(torch.complex64).exp()).sum((-1, -2))[..., None] * x.mean(-1, keepdim=True),
+    reads=1,
+    **stays("`view`"),
+)
+for name, number in {
+    "numel": lambda x: x.numel(),
+    "nelement": lambda x: x.nelement(),
+    "numel of a shape": lambda x: x.shape.numel(),
+    "len": lambda x: len(x[0, 0]),
+    "stride": lambda x: x.stride(1),
+}.items():
+    tokens(f"a sum over {name}", lambda x, f=number: x.sum(-1, keepdim=True) / f(x), 1, {})
+
+
 # -- what is checked
+
+BUGS = {
+    "a sum over numel of a shape": "`shape.numel()` is an int without its origin",
+    "a sum over len": "`len(x)` is an int without its origin",
+}
 
 
 def example(case: Case) -> tuple[nn.Module, Any]:
@@ -1505,9 +1747,68 @@ def test_multiply_adds_are_those_that_torch_counts(case: Case) -> None:
     assert plan.macs == (before, multiply_adds(model, inputs))
 
 
+# Layers that read the channels of `first`, and the parameter they read them with.
+READERS = {
+    "relu in place": "last.weight",
+    "a map over space": "last.weight",
+    "convolution": "op.weight",
+    "transposed convolution": "op.weight",
+    "linear": "op.scale",
+    "a matrix on the right": "op.scale",
+    "a matrix on the left": "op.scale",
+    "a matrix that is cloned": "op.scale",
+    "a matrix, turned": "op.scale",
+    "numpy_T": "op.scale",
+    "a vector on the right": "op.scale",
+    "addmm of channels": "op.weight",
+    "einsum with a matrix": "op.scale",
+    "grouped matmul": "up",
+    "lstm": "cell.weight_ih_l0",
+    "gru both ways": "cell.weight_ih_l0_reverse",
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_channels_are_ranked_by_the_layer_that_makes_them(name: str) -> None:
+    """What reads them has no say."""
+    model, inputs = example(next(case for case in CASES if case.name == name))
+    before = secateur.plan_channels(model, inputs, 0.5).tensors["first.weight"]
+    reader = model.get_parameter(READERS[name])
+    with torch.no_grad():
+        reader.copy_(100 * torch.randn_like(reader) ** 3)
+    assert secateur.plan_channels(model, inputs, 0.5).tensors["first.weight"] == before
+
+
+def test_a_recurrent_unit_is_ranked_by_its_rows() -> None:
+    model, inputs = example(next(case for case in CASES if case.name == "rnn_tanh"))
+    rows = sum(model.get_parameter(f"cell.weight_{side}_l0").detach().abs().sum(1) for side in ("ih", "hh"))
+    kept = secateur.plan_channels(model, inputs, 0.5, keep=["first"]).tensors["cell.weight_hh_l0"].kept[1]
+    assert set(kept.tolist()) == set(rows.topk(6).indices.tolist())
+
+
+def test_an_embedding_that_is_cut_is_not_left_alone() -> None:
+    model, inputs = example(next(case for case in CASES if case.name == "embedding"))
+    assert [item.name for item in secateur.inspect(model, inputs).left_alone] == ["last"]
+
+
+@pytest.mark.parametrize("name", ["scaled_dot_product_attention", "attention by hand"])
+def test_heads_are_called_heads(name: str) -> None:
+    model, inputs = example(next(case for case in CASES if case.name == name))
+    assert {group.kind for group in secateur.inspect(model, inputs).groups} == {"heads"}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in ("einsum", "einsum with a matrix")], ids=str)
+def test_multiply_adds_of_a_whole_einsum(case: Case) -> None:
+    model, inputs = example(case)
+    with torch.inference_mode():
+        plan = planned(model, inputs, 0.5)
+    assert plan is not None
+    assert plan.macs[0] == multiply_adds(model, inputs)
+
+
 UNREACHED = {
     *"_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention".split(),  # on CUDA only
-    *"_scaled_dot_product_cudnn_attention cudnn_convolution cudnn_batch_norm miopen_batch_norm".split(),
+    *"_scaled_dot_product_cudnn_attention cudnn_batch_norm miopen_batch_norm".split(),
     "convolution_overrideable",  # for devices that come as an extension
     *"_assert_scalar sym_size".split(),  # of symbolic sizes, in a compiler only
     "conj",  # arrives as _conj

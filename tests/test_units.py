@@ -402,14 +402,12 @@ def two_and_three_terms(inner: int) -> tuple[World, Axis]:
     return world, world.concatenate([two, world.columns(three, outermost.tolist())])
 
 
-@pytest.mark.xfail(strict=True, reason="FIXED is united with a unit, without a reason")
 def test_rows_with_gaps_are_not_united_with_whole_ones() -> None:
     world, mixed = two_and_three_terms(2)
     world.unify(mixed, world.merge([world.fresh(3), world.fresh(4)]))
     world.check()
 
 
-@pytest.mark.xfail(run=False, reason="FIXED is bound to a conjunction, and `unify` never ends")
 def test_rows_with_gaps_are_not_refined() -> None:
     world, mixed = two_and_three_terms(4)
     world.unify(mixed, world.merge([world.fresh(3), world.fresh(8)]))

@@ -54,6 +54,7 @@ def capture(
         attributes = stack.enter_context(sizes_with_origin(model))
         stack.enter_context(_module_paths(model, recorder))
         stack.enter_context(_opaque_autograd_functions(recorder))
+        stack.enter_context(_lengths_noted(functions))
         stack.enter_context(listening(functions))
         try:
             with recorder, functions:
@@ -214,6 +215,22 @@ def _wrappers_fall_through() -> Iterator[None]:
     finally:
         for home, name, function in patched:
             setattr(home, name, function)
+
+
+@contextmanager
+def _lengths_noted(functions: FunctionRecorder) -> Iterator[None]:
+    """Python turns what `len(x)` returns into a plain int, so that its origin has to be noted where it is asked for."""
+    original = Tensor.__len__
+
+    def noted(tensor: Tensor) -> int:
+        functions.note_length(tensor)
+        return original(tensor)
+
+    Tensor.__len__ = noted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Tensor.__len__ = original  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import torch
@@ -26,7 +27,9 @@ TAKES_SIZES = frozenset(
     """view reshape expand broadcast_to unflatten zeros ones full empty rand randn new_zeros new_ones new_full
     new_empty split split_with_sizes chunk narrow __getitem__ __setitem__ layer_norm rms_norm group_norm conv1d
     conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d repeat repeat_interleave tile pad roll
-    channel_shuffle native_channel_shuffle pixel_shuffle tensor_split hsplit vsplit dsplit unsafe_chunk""".split()
+    channel_shuffle native_channel_shuffle pixel_shuffle tensor_split hsplit vsplit dsplit unsafe_chunk as_strided
+    stride    native_group_norm native_layer_norm empty_strided new_empty_strided empty_permuted split_copy
+    split_with_sizes_copy unsafe_split unsafe_split_with_sizes""".split()
 )
 
 # Ways for a tensor's values to leave torch's sight.
@@ -215,6 +218,11 @@ class FunctionRecorder(TorchFunctionMode):
             out = function(*args, **kwargs)
             axis = args[1] if len(args) > 1 else kwargs.get("dim")
             return self._with_origin(args[0], out, axis)
+        if name in ("numel", "nelement"):
+            function(*args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                shape = args[0].shape
+            return prod(self._with_origin(args[0], shape))
         recorder = self.recorder
         if name in ESCAPES:
             recorder.data_dependent = True
@@ -241,6 +249,11 @@ class FunctionRecorder(TorchFunctionMode):
             out = function(*args, **kwargs)
         recorder.emit(whole, args, kwargs, out)
         return out
+
+    def note_length(self, tensor: Tensor) -> None:
+        if not self.recorder.muted and tensor.dim():
+            value, here = self.recorder.value(tensor), len(self.recorder.calls)
+            self.uses.append(SizeUse("__len__", (value,), {}, (), range(here, here), self.recorder.module_stack[-1]))
 
     def compared(self, relation: Any, left: Expression, right: Expression, outcome: bool) -> None:
         self.comparisons[Comparison(relation, left, right, outcome, self.recorder.module_stack[-1])] = None

@@ -151,7 +151,7 @@ class Coupling:
     def contract(self, value: Value, axis: int) -> None:
         """Notes that the weight behind `value` is summed over along `axis`."""
         leaf, permutation = self._origin.get(value.index, (-1, ()))
-        if leaf >= 0:
+        if leaf >= 0 and permutation[axis] >= 0:
             self.contracted_leaves.add((leaf, permutation[axis]))
 
     def count_macs(self, call: Call, axes: Sequence[Axis], factor: int = 1) -> None:
@@ -159,11 +159,11 @@ class Coupling:
             self.contractions.append(Contraction(tuple(axes), factor))
 
     def same_tensor(self, new: Value, old: Value, permutation: Sequence[int] | None = None) -> None:
-        """`new` is `old`, perhaps with its axes in another order."""
+        """`new` is `old`, perhaps with its axes in another order; -1 stands for an axis of length 1 that is new."""
         leaf, before = self._origin.get(old.index, (-1, ()))
         if leaf >= 0 and new.index not in self._origin:
             order = range(len(before)) if permutation is None else permutation
-            self._origin[new.index] = leaf, tuple(before[d] for d in order)
+            self._origin[new.index] = leaf, tuple(before[d] if d >= 0 else -1 for d in order)
 
     # -- pins that no single call causes
 

@@ -182,7 +182,7 @@ def unflatten(requirements: Requirements, use: SizeUse) -> None:
             requirements.require(use, size, axes[d + i])
 
 
-@handles("split", "split_with_sizes", "unsafe_split")
+@handles("split", "split_with_sizes", "split_copy", "split_with_sizes_copy", "unsafe_split", "unsafe_split_with_sizes")
 def split(requirements: Requirements, use: SizeUse) -> None:
     d, sizes = _dimension(use, 2), _argument(use, 1, "split_size")
     pieces = [value for value in use.outputs if value is not None]
@@ -194,10 +194,27 @@ def split(requirements: Requirements, use: SizeUse) -> None:
     return None
 
 
-@handles("tensor_split", "hsplit", "vsplit", "dsplit")
-def uneven_split(requirements: Requirements, use: SizeUse) -> None:
-    for axis in _axes(requirements, use.args[0]):
-        requirements.coupling.pin_for(axis, Reason("it is split by a rule of its own", use.function, use.module))
+@handles("tensor_split", "hsplit", "vsplit", "dsplit", "as_strided", "stride")
+def by_a_rule_of_its_own(requirements: Requirements, use: SizeUse) -> None:
+    _pin_all(requirements, use, use.args[0])
+
+
+@handles("empty_strided", "new_empty_strided", "empty_permuted")
+def made_by_strides(requirements: Requirements, use: SizeUse) -> None:
+    _pin_all(requirements, use, use.outputs[0])
+
+
+def _pin_all(requirements: Requirements, use: SizeUse, value: Value | None) -> None:
+    for axis in _axes(requirements, value):
+        requirements.coupling.pin_for(axis, Reason("its sizes are used in a way of its own", use.function, use.module))
+
+
+@handles("__len__")
+def length(requirements: Requirements, use: SizeUse) -> None:
+    """Python's len() gives a plain number that cannot be followed any further."""
+    requirements.coupling.pin_for(
+        _axes(requirements, use.args[0])[0], Reason("its length was asked for", "len", use.module)
+    )
 
 
 @handles("narrow")
@@ -258,7 +275,7 @@ def _negated(expression: Expression) -> Expression:
     return constant(-expression[1]) if expression[0] == "constant" else ("-", constant(0), expression)
 
 
-@handles("layer_norm", "rms_norm")
+@handles("layer_norm", "rms_norm", "native_layer_norm")
 def normalised_shape(requirements: Requirements, use: SizeUse) -> None:
     sizes = _ints(_argument(use, 1, "normalized_shape"))
     axes = _axes(requirements, use.args[0])
@@ -269,6 +286,18 @@ def normalised_shape(requirements: Requirements, use: SizeUse) -> None:
 @handles("group_norm")
 def group_norm(requirements: Requirements, use: SizeUse) -> None:
     _groups(requirements, use, _argument(use, 1, "num_groups"))
+
+
+@handles("native_group_norm")
+def native_group_norm(requirements: Requirements, use: SizeUse) -> None:
+    batch, channels, *space = _axes(requirements, use.args[0])
+    _, _, _, samples, width, pixels, groups, *_ = use.args
+    requirements.require(use, samples, batch)
+    requirements.require(use, width, channels)
+    requirements.keep(use, pixels)
+    for axis in space:
+        requirements.coupling.pin_for(axis, Reason("its length is given as a number", use.function, use.module))
+    _groups(requirements, use, groups)
 
 
 @handles(*(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)))
@@ -310,9 +339,10 @@ def repeat_interleave(requirements: Requirements, use: SizeUse) -> None:
 
 
 def _require_ratio(requirements: Requirements, use: SizeUse, size: int, before: Expression, after: Expression) -> None:
-    requirements.equal(
-        use, substitute(("*", requirements.in_counts(expression_of(size)), before), lambda leaf: leaf), after
-    )
+    if int(size) == 1:
+        return requirements.keep(use, size)
+    product = substitute(("*", requirements.in_counts(expression_of(size)), before), lambda leaf: leaf)
+    return requirements.equal(use, product, after)
 
 
 @handles("pad")

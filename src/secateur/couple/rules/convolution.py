@@ -11,7 +11,7 @@ from secateur.couple.rules.registry import rule
 from secateur.couple.units import Axis, fixed_axis
 
 
-@rule("convolution", "_convolution", "convolution_overrideable", "mkldnn_convolution", "cudnn_convolution")
+@rule("convolution", "_convolution", "convolution_overrideable")
 def convolution(coupling: Coupling, call: Call) -> None:
     x, weight, bias, groups = call["input"], call["weight"], call["bias"], call["groups"]
     transposed = bool(call["transposed"])

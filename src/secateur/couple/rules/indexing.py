@@ -116,7 +116,7 @@ def order(coupling: Coupling, call: Call) -> None:
 
     def result_axes(shape: tuple[int, ...]) -> list[Axis]:
         if len(shape) != len(x.shape):
-            return [fixed_axis(n) for n in shape]
+            return [axis for i, axis in enumerate(coupling.axes(x)) if i != d]
         return [
             fixed_axis(n) if i == d else axis for i, (n, axis) in enumerate(zip(shape, coupling.axes(x), strict=True))
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from secateur.capture.trace import Call, Value
@@ -14,12 +16,15 @@ from secateur.couple.units import FIXED, fixed_axis
 @rule(*"_unsafe_view reshape flatten unflatten _reshape_alias squeeze unsqueeze reshape_as ravel".split(), "view")
 def view(coupling: Coupling, call: Call) -> None:
     x, out = call["self"], call.out
-    if "dtype" in call.args and "size" not in call.args:
+    if "dtype" in call.args and "size" not in call.args and out.shape == x.shape:
         return pointwise(coupling, call)
-    if out is x:  # x.squeeze_() changes what it is
+    if out is x or prod(out.shape) != prod(x.shape):  # x.squeeze_() changes what it is; other types have other sizes
         return unknown(coupling, call)
     reason = coupling.because(call, "it cannot be reshaped that way")
     coupling.set(out, reshape(coupling.units, coupling.axes(x), x.shape, out.shape, reason), call)
+    longer = iter([d for d, n in enumerate(x.shape) if n != 1])
+    if [n for n in out.shape if n != 1] == [n for n in x.shape if n != 1]:
+        coupling.same_tensor(out, x, [-1 if n == 1 else next(longer) for n in out.shape])
     return None
 
 
