@@ -92,6 +92,8 @@ class Plan:
     score: str = "l1"
     example_inputs: Any = field(default=None, compare=False, repr=False)
     """What the plan was made with, for the check when it is applied; not saved."""
+    numbers: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """The numbers in the arithmetic of the example pass, to which a cut must not add any; not saved."""
 
     def __str__(self) -> str:
         rows = [("group", "units", "", "layers it couples", "parameters", "MACs")]
@@ -132,7 +134,8 @@ class Plan:
             groups=tuple(groups.values()),
             parameters=(self.parameters[0], later.parameters[1]),
             macs=(self.macs[0], later.macs[1]),
-            example_inputs=self.example_inputs,
+            example_inputs=None,
+            numbers=frozenset(),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class ChannelScorer:
         weight = Weight(leaf.name, leaf.names[1:], tensor, None)
         others = [d for d in range(tensor.dim()) if d != member.axis]
         gone = {d: np.flatnonzero(~removal.alive(axes[d])) for d in others}
-        if self.function in (l1, l2) and not any(len(dead) for dead in gone.values()):
+        if self.function in (l1, l2) and not tensor.is_complex() and not any(len(dead) for dead in gone.values()):
             if not others:
                 magnitudes = tensor.detach().abs().double()
                 return _to_numpy(magnitudes.square() if self.function is l2 else magnitudes)
@@ -104,7 +104,12 @@ class ChannelScorer:
                 tensor.detach(), 1 if self.function is l1 else 2, others, dtype=_at_least_float32(tensor)
             )
             return _to_numpy(norm.double().square() if self.function is l2 else norm)
-        importance = tensor.detach().abs() if self.function is None else score_weight(weight, self.function)
+        if self.function is None:
+            importance = tensor.detach().abs()
+        elif tensor.is_complex():
+            importance = self.function(leaf.name, tensor).abs()
+        else:
+            importance = score_weight(weight, self.function)
         importance = importance.double() if importance.dtype == torch.float64 else importance.float()
         for d, dead in gone.items():
             if len(dead):

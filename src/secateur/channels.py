@@ -7,11 +7,11 @@ from math import prod
 from typing import Any, Literal
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from secateur.amount import Amount, parse_amount
 from secateur.anatomy import Dissection, dissect, require_module
-from secateur.capture.trace import Value
+from secateur.capture.trace import Value, numbers_of
 from secateur.channel_plan import GroupCut, Plan, TensorCut
 from secateur.channel_scores import ChannelScorer
 from secateur.choice import Budget, choose_steps
@@ -73,6 +73,10 @@ def plan_channels(
     module = unwrap(model)
     dissection = dissect(module, example_inputs)
     planner = _Planner(module, dissection, listed("keep", keep), per_layer or {}, amount, already)
+    if isinstance(data, Tensor | dict):
+        raise UsageError("data is a single input; give a list of inputs, each like example_inputs.")
+    if already is not None and not isinstance(already, Plan):
+        raise UsageError(f"already is a {type(already).__name__}; pass the Plan that was applied to the model.")
     scorer = ChannelScorer(module, dissection, score, data or (example_inputs,))
     planner.set_scorer(scorer)
     budget = Budget(scope, multiple_of, floor, next(iter(module.parameters())))
@@ -95,10 +99,13 @@ class _Planner:
         self.left_alone = list(dissection.left_alone)
         names = [name for leaf in dissection.trace.leaves if leaf.kind == "parameter" for name in leaf.names]
         require_known("keep", keep, names)
+        if not isinstance(per_layer, Mapping):
+            raise UsageError(f"per_layer is {per_layer!r}; give a dict such as {{'blocks.0': 0.25}}.")
         require_known("per_layer", per_layer, names)
         self.bundles = self._without(dissection.bundles, lambda group: self._kept(group, keep))
         self.original = {group.name: group.before for group in already.groups} if already else {}
         self.amounts = {id(bundle): self._amount(bundle, per_layer, amount) for bundle in self.bundles}
+        self._require_cuttable(per_layer)
         self.dead = np.empty(0, np.int64)
         self.attributes: dict[Any, int] = {}
 
@@ -152,6 +159,7 @@ class _Planner:
             scope=scope,
             score=score,
             example_inputs=example_inputs,
+            numbers=numbers_of(dissection.trace.calls[: dissection.trace.example_calls]),
         )
 
     def _output_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -210,6 +218,15 @@ class _Planner:
                 return 0.0
             raise UsageError("Say how much to remove, such as 0.5 for half of the channels.")
         return parse_amount(amount)
+
+    def _require_cuttable(self, per_layer: Mapping[str, Amount]) -> None:
+        """An amount for a layer that cannot be cut would be ignored in silence."""
+        names = [n for b in self.bundles for g in b.groups for m in self.dissection.producers(g) for n in m.leaf.names]
+        for pattern in per_layer:
+            if not matches_any([pattern], names):
+                reasons = [item.reason for item in self.left_alone if matches_any([pattern], [f"{item.name}.weight"])]
+                why = f": {reasons[0]}" if reasons else "; it makes no channels of its own"
+                raise NothingToCut(f"per_layer names {pattern!r}, which cannot be cut{why}. Leave it out.")
 
     def _tensor_cuts(self, removal: Removal) -> dict[str, TensorCut]:
         cuts = {}

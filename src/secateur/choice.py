@@ -38,7 +38,7 @@ class Budget:
 
     def multiple(self, group: Group) -> int:
         """What the number of units that stay should be a multiple of."""
-        coordinates = max(member.coordinates for member in group.members if len(member.leaf.shape) >= 1)
+        coordinates = min(member.coordinates for member in group.members)
         if self.multiple_of is not None:
             return self.multiple_of // gcd(self.multiple_of, coordinates)
         # Tensor cores work on tiles of 16 bytes, CPU kernels on vectors of up to 64 bytes, 16 numbers of float32.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,13 @@ def cut(model: nn.Module, plan: Plan, optimizer: Optimizer | None = None) -> Non
     module = unwrap(model)
     tensors = named_tensors(module)
     require_fit(module, tensors, plan)
+    if optimizer is not None:
+        _require_own(optimizer, module)
     with _undone_on_error() as undo:
         for name, tensor_cut in plan.tensors.items():
             _cut_tensor(tensors[name], tensor_cut, undo)
-        undo.append(write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}))
-        undo.append(_update_descriptions(module))
+        write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, undo)
+        _update_descriptions(module, undo)
         if optimizer is not None:
             cut_state(optimizer, {tensors[name]: tensor_cut for name, tensor_cut in plan.tensors.items()})
 
@@ -64,6 +67,16 @@ def cut_state(optimizer: Optimizer, cuts: dict[Tensor, TensorCut]) -> None:
         else:
             carried[parameter] = {}
     optimizer.state.update(carried)
+
+
+def _require_own(optimizer: object, module: nn.Module) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise UsageError(f"The optimizer is a {type(optimizer).__name__}; pass the torch optimizer of the model.")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UsageError("LBFGS keeps one state for all parameters, which cannot be cut; make a new one after the cut.")
+    own = {id(parameter) for parameter in module.parameters()}
+    if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise UsageError("The optimizer trains none of the model's parameters; pass the one that was made for it.")
 
 
 def require_fit(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> None:
@@ -167,20 +180,13 @@ def _selected(tensor: Tensor, tensor_cut: TensorCut) -> Tensor:
         return tensor.contiguous(memory_format=layout)
 
 
-def _update_descriptions(module: nn.Module) -> Callable[[], None]:
+def _update_descriptions(module: nn.Module, undo: list[Callable[[], None]]) -> None:
     """The sizes by which torch's own layers describe themselves, which no forward pass reads."""
-    changed: list[tuple[dict[str, Any], str, int]] = []
     for layer in module.modules():
         for name, size in _description(layer).items():
             if layer.__dict__.get(name) != size:
-                changed.append((layer.__dict__, name, layer.__dict__[name]))
+                undo.append(partial(layer.__dict__.__setitem__, name, layer.__dict__[name]))
                 layer.__dict__[name] = size
-
-    def undo() -> None:
-        for holder, name, size in changed:
-            holder[name] = size
-
-    return undo
 
 
 def _description(layer: nn.Module) -> dict[str, int]:

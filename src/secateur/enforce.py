@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -45,6 +46,8 @@ def apply(model: Model, plan: Masks | Plan, *, optimizer: Optimizer | None = Non
         _check(model, plan, verify)
         cut(model, plan, optimizer)
         return model
+    if not isinstance(plan, Masks):
+        raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_weights or plan_channels returned.")
     if optimizer is not None or verify is not None:
         raise UsageError("optimizer and verify belong to plans of plan_channels; apply masks without them.")
     masks = plan
@@ -57,18 +60,15 @@ def _check(model: nn.Module, plan: Plan, prove: bool | None) -> None:
     if prove is False or (prove is None and plan.example_inputs is None):
         return
     from secateur.prove.rehearsal import is_cheap_to_prove, rehearse
-    from secateur.prove.verify import NotCopyable, verify
+    from secateur.prove.verify import NotProvable, verify
 
     if prove:
         verify(model, plan)
         return
-    try:
-        if is_cheap_to_prove(model, plan):
-            verify(model, plan)
-            return
-    except NotCopyable:
-        pass  # not asked for, so a rehearsal has to do
     rehearse(model, plan)
+    if is_cheap_to_prove(model, plan):
+        with suppress(NotProvable):  # not asked for, so the rehearsal has to do
+            verify(model, plan)
 
 
 class Hold:

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -77,10 +78,9 @@ def _is_config(value: object) -> bool:
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Whatever the pass stores on a module, such as a cache, is gone afterwards, and what it replaced is back."""
     before: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (holder, dict(holder))
-        for module in model.modules()
-        for holder in (module._buffers, module._parameters, module._modules, module.__dict__)
+        (holder, dict(holder)) for module in model.modules() for holder in _holders(module)
     ]
+    lists = [(held, list(held)) for module in model.modules() for held in vars(module).values() if type(held) is list]
     try:
         yield
     finally:
@@ -90,6 +90,13 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             for key, value in then.items():
                 if key not in now or now[key] is not value:
                     now[key] = value
+        for held, items in lists:
+            held[:] = items
+
+
+def _holders(module: nn.Module) -> list[dict[Any, Any]]:
+    """Where a module keeps things: parameters, buffers, submodules, hooks, caches that are dicts, and attributes."""
+    return [*(held for held in vars(module).values() if isinstance(held, dict)), vars(module)]
 
 
 def read_attribute(model: nn.Module, attribute: Attribute) -> int | None:
@@ -105,23 +112,16 @@ def read_attribute(model: nn.Module, attribute: Attribute) -> int | None:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def write_attributes(model: nn.Module, new: Mapping[Attribute, int]) -> Callable[[], None]:
-    """Gives each attribute its new number, in a config of the module's own; returns what undoes it."""
-    changed: list[tuple[dict[str, Any], str, Any]] = []
+def write_attributes(model: nn.Module, new: Mapping[Attribute, int], undo: list[Callable[[], None]]) -> None:
+    """Gives each attribute its new number, in a config of the module's own; `undo` gets what takes it back."""
     by_top: dict[tuple[str, str], dict[tuple[str | int, ...], int]] = {}
     for (path, way), number in new.items():
         by_top.setdefault((path, str(way[0])), {})[way[1:]] = number
     for (path, key), numbers in by_top.items():
         holder = model.get_submodule(path).__dict__
-        changed.append((holder, key, holder[key]))
+        undo.append(partial(holder.__setitem__, key, holder[key]))
         for way, number in numbers.items():
             holder[key] = _with_number(holder[key], way, number)
-
-    def undo() -> None:
-        for holder, key, old in reversed(changed):
-            holder[key] = old
-
-    return undo
 
 
 def _with_number(value: Any, way: tuple[str | int, ...], number: int) -> Any:

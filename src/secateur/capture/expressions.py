@@ -60,6 +60,10 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener = before
 
 
+def _plain(value: int) -> int:
+    return int.__add__(value, 0)
+
+
 def _arithmetic(symbol: str, reflected: bool = False) -> Callable[[Size, Any], Any]:
     function = OPERATORS[symbol]
 
@@ -69,7 +73,7 @@ def _arithmetic(symbol: str, reflected: bool = False) -> Callable[[Size, Any], A
                 self.note_float()
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
-        value = function(int(left), int(right))
+        value = function(_plain(left), _plain(right))
         return Size(value, (symbol, expression_of(left), expression_of(right)))
 
     return method
@@ -79,7 +83,7 @@ def _comparison(relation: str, negated: bool, function: Callable[[int, int], boo
     def method(self: Size, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented  # a float, a tensor or None: the other side decides
-        outcome = function(int(self), int(other))
+        outcome = function(_plain(self), _plain(other))
         if _listener is not None:
             _listener.compared(relation, self.expression, expression_of(other), outcome != negated)
         return outcome
@@ -100,10 +104,10 @@ class Size(int):
     __hash__ = int.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return int, (int(self),)
+        return int, (_plain(self),)
 
     def __deepcopy__(self, memo: object) -> int:
-        return int(self)
+        return _plain(self)
 
     __add__ = _arithmetic("+")
     __radd__ = _arithmetic("+", reflected=True)
@@ -117,30 +121,47 @@ class Size(int):
     __rmod__ = _arithmetic("%", reflected=True)
 
     def __neg__(self) -> Size:
-        return Size(-int(self), ("-", constant(0), self.expression))
+        return Size(-_plain(self), ("-", constant(0), self.expression))
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
     def __float__(self) -> float:
         self.note_float()
-        return float(int(self))
+        return float(_plain(self))
 
     def __truediv__(self, other: Any) -> Any:
         self.note_float()
-        return int(self) / other
+        return _plain(self) / other
 
     def __rtruediv__(self, other: Any) -> Any:
         self.note_float()
-        return other / int(self)
+        return other / _plain(self)
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         self.note_float()
-        return pow(int(self), other, modulus)
+        return pow(_plain(self), other, modulus)
 
     def __rpow__(self, other: Any, modulus: Any = None) -> Any:
         self.note_float()
-        return pow(other, int(self), modulus)
+        return pow(other, _plain(self), modulus)
+
+    def __int__(self) -> int:
+        self.note_float()
+        return _plain(self)
+
+    def __rshift__(self, other: int) -> int:
+        self.note_float()
+        return _plain(self) >> other
+
+    def __lshift__(self, other: int) -> int:
+        self.note_float()
+        return _plain(self) << other
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        self.note_float()
+        plain = [_plain(item) if isinstance(item, Size) else item for item in inputs]
+        return getattr(ufunc, method)(*plain, **options)
 
     def note_float(self) -> None:
         if _listener is not None:
@@ -155,7 +176,7 @@ class Size(int):
 
 
 def constant(value: int) -> Expression:
-    return "constant", int(value)
+    return "constant", _plain(value)
 
 
 def expression_of(value: int) -> Expression:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,15 +13,16 @@ import torch.nn.modules.module as module_hooks
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
+from torch.utils._pytree import tree_map
 
 from secateur.capture.attributes import sizes_with_origin, unchanged
 from secateur.capture.expressions import listening
 from secateur.capture.record import CallRecorder, FunctionRecorder, muted
-from secateur.capture.trace import Kind, Trace
+from secateur.capture.trace import Kind, Trace, Value
 from secateur.errors import UsageError
 from secateur.modes import evaluating
 
-__all__ = ["Leaf", "capture", "plain_execution", "state_tensors", "tensors_in", "without_random_effects"]
+__all__ = ["Leaf", "capture", "plain_execution", "recorded", "state_tensors", "tensors_in", "without_random_effects"]
 
 Leaf = tuple[Tensor, Kind, tuple[str, ...]]
 
@@ -35,8 +35,8 @@ def capture(
 ) -> Trace:
     """Runs `model` in evaluation mode, on real tensors, or without arithmetic where its weights are on meta.
 
-    Where that leaves parameters unread, such as those of auxiliary heads, it runs once more in training mode: layers
-    that are only used in training must fit after a cut, too.
+    Where that leaves parameters or buffers unread, such as those of auxiliary heads, or where the model's code asks
+    whether it is training, it runs once more in training mode.
     """
     state = state_tensors(model)
     on_meta = any(tensor.device.type == "meta" for tensor, _, _ in state)
@@ -50,21 +50,14 @@ def capture(
             call, args, kwargs, state = _fake(model, args, kwargs, state, stack)
         inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
         recorder = make_recorder([*state, *inputs])
-        functions = FunctionRecorder(recorder)
         attributes = stack.enter_context(sizes_with_origin(model))
-        stack.enter_context(_module_paths(model, recorder))
-        stack.enter_context(_opaque_autograd_functions(recorder))
-        stack.enter_context(_lengths_noted(functions))
-        stack.enter_context(listening(functions))
         try:
-            with recorder, functions:
+            with recorded(model, recorder) as functions:
                 out = call(*args, **kwargs)
-            outputs = [recorder.value(tensor) for tensor in tensors_in(out)]
+            outputs = [recorder.value(tensor) for tensor in _outputs(out)]
             example_calls = len(recorder.calls)
-            if recorder.untouched_parameters():
-                model.train()
-                with suppress(Exception), recorder, functions:
-                    outputs += [recorder.value(tensor) for tensor in tensors_in(call(*args, **kwargs))]
+            if recorder.untouched() or _mentions_training(model):
+                outputs += _training_pass(model, call, args, kwargs, functions)
         except Exception as error:
             raise UsageError(
                 f"The model failed on the example inputs ({type(error).__name__}: {error}); "
@@ -81,11 +74,78 @@ def capture(
         float_uses=functions.float_uses,
         attributes=attributes,
         conjured=recorder.conjured,
-        untouched=recorder.untouched_parameters(),
+        untouched=recorder.untouched(),
         visible=recorder.visible,
         data_dependent=recorder.data_dependent,
         example_calls=example_calls,
+        training_failed=recorder.training_failed,
     )
+
+
+@contextmanager
+def recorded(
+    model: nn.Module, recorder: CallRecorder, functions: FunctionRecorder | None = None
+) -> Iterator[FunctionRecorder]:
+    """What runs inside is written down, with the module that runs."""
+    functions = functions or FunctionRecorder(recorder)
+    with (
+        _module_paths(model, recorder),
+        _opaque_autograd_functions(recorder),
+        _lengths_noted(functions),
+        listening(functions),
+        recorder,
+        functions,
+    ):
+        yield functions
+
+
+def _outputs(out: Any) -> list[Tensor]:
+    found = list(tensors_in(out))
+    if not found:
+        raise UsageError(
+            f"The model returns a {type(out).__name__} in which no tensor can be found; "
+            "let it return tensors, in lists, dicts or objects."
+        )
+    return found
+
+
+def _mentions_training(model: nn.Module) -> bool:
+    """Whether code that is not torch's own asks for the training flag, and so may compute something else then."""
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
+    functions = (
+        member
+        for kind in kinds
+        if not kind.__module__.startswith("torch.")
+        for member in vars(kind).values()
+        if hasattr(member, "__code__")
+    )
+    return any("training" in function.__code__.co_names for function in functions)
+
+
+def _training_pass(
+    model: nn.Module,
+    call: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    functions: FunctionRecorder,
+) -> list[Value]:
+    """A second pass, in training mode: layers, buffers and sizes that only training uses must fit after a cut, too."""
+    recorder = functions.recorder
+    model.train()
+    for doubled in (False, True):  # batch norm refuses a single sample
+        given, named = _doubled(args, kwargs) if doubled else (args, kwargs)
+        recorder.add_inputs(tensors_in((given, named)))
+        with suppress(Exception), recorded(model, recorder, functions):
+            return [recorder.value(tensor) for tensor in tensors_in(call(*given, **named))]
+    recorder.training_failed = True
+    return []
+
+
+def _doubled(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    def twice(item: Any) -> Any:
+        return torch.cat([item, item]) if isinstance(item, Tensor) and item.dim() else item
+
+    return tree_map(twice, (args, dict(kwargs)))  # type: ignore[no-any-return]
 
 
 def state_tensors(model: nn.Module) -> list[Leaf]:
@@ -103,19 +163,22 @@ def state_tensors(model: nn.Module) -> list[Leaf]:
     return [(tensor, kind, tuple(names)) for tensor, kind, names in found.values()]
 
 
-def tensors_in(tree: Any, objects: bool = True) -> Iterator[Tensor]:
-    """The tensors in nested lists, dicts and dataclasses. Other objects, such as caches, are not looked into."""
+def tensors_in(tree: Any, objects: bool = True, depth: int = 8) -> Iterator[Tensor]:
+    """The tensors in nested lists and dicts, and with `objects` in the attributes of whatever else there is."""
     if isinstance(tree, Tensor):
         yield tree
+    elif depth == 0 or tree is None or isinstance(tree, str | bytes | int | float | type | nn.Module):
+        return
     elif isinstance(tree, Mapping):
         for item in tree.values():
-            yield from tensors_in(item, objects)
+            yield from tensors_in(item, objects, depth - 1)
     elif isinstance(tree, list | tuple | set | frozenset):
         for item in tree:
-            yield from tensors_in(item, objects)
-    elif objects and dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        for field in dataclasses.fields(tree):
-            yield from tensors_in(getattr(tree, field.name, None), objects)
+            yield from tensors_in(item, objects, depth - 1)
+    elif objects:
+        slots = [name for kind in type(tree).__mro__ for name in getattr(kind, "__slots__", ())]
+        held = {**{name: getattr(tree, name, None) for name in slots}, **getattr(tree, "__dict__", {})}
+        yield from tensors_in(held, objects, depth - 1)
 
 
 @contextmanager
@@ -224,7 +287,7 @@ def _lengths_noted(functions: FunctionRecorder) -> Iterator[None]:
 
     def noted(tensor: Tensor) -> int:
         functions.note_length(tensor)
-        return original(tensor)
+        return int(original(tensor))  # type: ignore[no-untyped-call]
 
     Tensor.__len__ = noted  # type: ignore[method-assign]
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -100,16 +100,19 @@ class CallRecorder(TorchDispatchMode):
         self.touched: set[int] = set()
         self.visible: dict[str, set[int]] = {}
         self.data_dependent = False
+        self.training_failed = False
         self.module_stack: list[str] = [""]
         self.muted = False
         self.functions_running = 0
         self._count = 0
         self._value_of = WeakTensorKeyDictionary()
         self._leaf_storage: dict[int, Tensor] = {}
+        self._data: list[tuple[Tensor, Tensor]] = []
         self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}
         for tensor, kind, names in leaves:
             self.leaves.append(self._new_value(tensor, kind, names))
             if tensor.device.type != "meta" and type(tensor.data) is Tensor:
+                self._data.append((tensor, tensor.data))
                 self._leaf_storage[tensor.untyped_storage()._cdata] = tensor
 
     def __torch_dispatch__(
@@ -145,8 +148,15 @@ class CallRecorder(TorchDispatchMode):
         self.touched.add(known.index)
         return known  # type: ignore[no-any-return]
 
-    def untouched_parameters(self) -> list[Value]:
-        return [leaf for leaf in self.leaves if leaf.kind == "parameter" and leaf.index not in self.touched]
+    def untouched(self) -> list[Value]:
+        """Parameters and buffers that no call has read."""
+        held = (leaf for leaf in self.leaves if leaf.kind in ("parameter", "buffer") and leaf.floating)
+        return [leaf for leaf in held if leaf.index not in self.touched]
+
+    def add_inputs(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            if self._value_of.get(tensor) is None:
+                self.leaves.append(self._new_value(tensor, "input"))
 
     def see(self, tree: Any, *modules: str) -> None:
         """Notes that the code of these modules holds the tensors in `tree`."""
@@ -157,6 +167,9 @@ class CallRecorder(TorchDispatchMode):
 
     def restore_overwritten(self) -> None:
         """Parameters, buffers and inputs hold again what they held before the pass."""
+        for tensor, before in self._data:
+            if tensor.data_ptr() != before.data_ptr() or tensor.shape != before.shape:  # somebody assigned `.data`
+                tensor.data = before
         with torch.no_grad():
             for tensor, before in self._overwritten.values():
                 tensor.copy_(before)
@@ -242,7 +255,7 @@ class FunctionRecorder(TorchFunctionMode):
 
     def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder, whole = self.recorder, WHOLE.get(function)
-        packed_sequence = function in _RECURRENT and not isinstance(args[2], list | tuple)
+        packed_sequence = function in _RECURRENT and isinstance(args[1], Tensor) and not args[1].is_floating_point()
         if whole is None or recorder.muted or packed_sequence:
             return function(*args, **kwargs)
         with muted(recorder):

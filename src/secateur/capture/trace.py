@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from secateur.capture.expressions import Attribute, Expression
 
-__all__ = ["Call", "Comparison", "SizeUse", "Trace", "Value", "values_in"]
+__all__ = ["Call", "Comparison", "SizeUse", "Trace", "Value", "numbers_of", "values_in"]
 
 Kind = Literal["parameter", "buffer", "constant", "input", "result"]
 
@@ -28,6 +28,9 @@ class Value:
     @property
     def name(self) -> str:
         return self.names[0]
+
+
+_OPERANDS = frozenset(("other", "value", "exponent", "alpha", "beta", "min", "max", "scalar"))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -100,13 +103,25 @@ class Trace:
     conjured: Mapping[int, Sequence[Value]] = field(default_factory=dict)
     """Tensors that no recorded call made, such as NumPy's results, by the call before which they appeared."""
     untouched: Sequence[Value] = ()
-    """Parameters that the pass never read."""
+    """Parameters and buffers that no pass read."""
     visible: Mapping[str, Set[int]] = field(default_factory=dict)
     """By module, the values that passed in or out of it or of a module that it called."""
     data_dependent: bool = False
     """Whether Python code looked at the values of tensors, so that another input may take another way."""
+    training_failed: bool = False
+    """Whether the model could not be run in training mode, so that what only training reads is unknown."""
     example_calls: int = 0
     """The calls of the example pass; those after them are of a pass in training mode."""
+
+
+def numbers_of(calls: Sequence[Call]) -> frozenset[str]:
+    """The numbers that went into the arithmetic of calls: floats, and ints in place of a tensor."""
+    return frozenset(
+        f"{call.op}({name}={item})"
+        for call in calls
+        for name, item in call.args.items()
+        if isinstance(item, float) or (isinstance(item, int) and name in _OPERANDS)
+    )
 
 
 def values_in(tree: Any) -> Iterator[Value]:

@@ -78,15 +78,20 @@ class Coupling:
             self._origin[leaf.index] = leaf.index, tuple(range(len(leaf.shape)))
         seen: list[Value] = []
         for call in self.trace.calls:
+            if call.index == self.trace.example_calls:
+                seen = []  # another pass
             if call.index in self.trace.conjured:
                 self._pin_all(seen, Reason("a tensor came from code that torch cannot see", call.op, call.module))
                 seen = []
             seen += [value for value in call.outputs if value is not None]
             empty = call.op not in _RANDOM_ACCESS_SAFE and any(0 in value.shape for value in call.tensors)
             rule = unknown if empty or (call.hidden and call.op in _TAKES_SIZES) else rule_for(call)
-            rule(self, call)
+            try:
+                rule(self, call)
+            except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError):
+                unknown(self, call)  # used in a way that the rule does not foresee
         self._pin_all(self.trace.outputs, Reason("the model's output keeps its shape"))
-        if self.trace.data_dependent:
+        if self.trace.data_dependent or self.trace.training_failed:
             self._pin_what_others_may_read()
         return self
 
@@ -173,8 +178,8 @@ class Coupling:
                 self.pin_for(axis, reason)
 
     def _pin_what_others_may_read(self) -> None:
-        """The data decided which layers ran. One that did not run may read whatever the code of the modules around it
-        holds, along any axis of a length that it has."""
+        """The data decided which layers ran, or the model could not be run in training mode. A layer that did not run
+        may read whatever the code of the modules around it holds, along any axis of a length that it has."""
         visible = {module: set(indices) for module, indices in self.trace.visible.items()}
         for call in self.trace.calls:
             held = (value.index for value in (*call.tensors, *call.outputs) if value is not None)
@@ -184,7 +189,7 @@ class Coupling:
             for name in leaf.names:
                 lengths.setdefault(name.rpartition(".")[0], set()).update(n for n in leaf.shape if n > 1)
         for module, own in lengths.items():
-            reason = Reason(f"the data decides which layers run, and {module}, which may read it, did not run")
+            reason = Reason(f"{module}, which may read it, did not run here, but may on other data or in training")
             parts = module.split(".")
             for index in set().union(*(visible.get(".".join(parts[:depth]), ()) for depth in range(len(parts)))):
                 for axis in self._axes.get(index, ()):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from secateur.capture.attributes import unchanged, write_attributes
-from secateur.capture.forward import plain_execution, tensors_in, without_random_effects
+from secateur.capture.forward import plain_execution, recorded, tensors_in, without_random_effects
+from secateur.capture.record import CallRecorder
+from secateur.capture.trace import numbers_of
 from secateur.channel_plan import Plan
 from secateur.cut import named_tensors, require_fit
 from secateur.example_inputs import as_call, copied
@@ -38,14 +42,11 @@ def rehearse(model: nn.Module, plan: Plan) -> None:
     require_fit(module, tensors, plan)
     if not plan.output_shapes or any(tensor.device.type == "meta" for tensor in tensors.values()):
         return
-    stand_ins = {name: _stand_in(tensors[name], cut.new_shape) for name, cut in plan.tensors.items()}
-    by_identity = {id(tensors[name]): stand_in for name, stand_in in stand_ins.items()}
-    every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
-    args, kwargs = copied(*as_call(plan.example_inputs))
-    with evaluating(module), unchanged(module), without_random_effects(), plain_execution():
-        write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()})
+    try:
+        out, numbers = _run_on_stand_ins(module, tensors, plan, solid=False)
+    except Exception:  # some kernels refuse tensors whose numbers are all one place in memory
         try:
-            out = functional_call(module, every_name, args, kwargs, tie_weights=False)
+            out, numbers = _run_on_stand_ins(module, tensors, plan, solid=True)
         except Exception as error:
             raise ProofFailed(
                 f"The cut model would not run ({type(error).__name__}: {error}); nothing was cut. "
@@ -56,7 +57,36 @@ def rehearse(model: nn.Module, plan: Plan) -> None:
         raise ProofFailed(
             f"The cut model would give outputs of shapes {shapes} instead of {plan.output_shapes}; nothing was cut."
         )
+    _require_no_new_numbers(plan, numbers)
 
 
-def _stand_in(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
+    """A scale that is computed from a size in a way that cannot be followed shows here."""
+    if new := sorted(numbers - plan.numbers):
+        raise ProofFailed(
+            f"The cut model would compute with another number, {new[0]}: the code makes it of a size that is cut; "
+            "nothing was cut. Leave the layer out with keep=[…]."
+        )
+
+
+def _run_on_stand_ins(
+    module: nn.Module, tensors: dict[str, Tensor], plan: Plan, solid: bool
+) -> tuple[Any, frozenset[str]]:
+    """The outputs of the cut model, and the numbers in its arithmetic."""
+    by_identity = {
+        id(tensors[name]): _stand_in(tensors[name], cut.new_shape, solid) for name, cut in plan.tensors.items()
+    }
+    every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
+    args, kwargs = copied(*as_call(plan.example_inputs))
+    recorder = CallRecorder([])
+    with evaluating(module), unchanged(module), without_random_effects(), plain_execution():
+        write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
+        with recorded(module, recorder):
+            out = functional_call(module, every_name, args, kwargs, tie_weights=False)
+    return out, numbers_of(recorder.calls)
+
+
+def _stand_in(tensor: Tensor, shape: tuple[int, ...], solid: bool) -> Tensor:
+    if solid:
+        return tensor.detach().new_full(shape, 0.01)
     return tensor.detach().new_full((1,) * len(shape), 0.01).expand(shape)

@@ -19,9 +19,10 @@ from secateur.example_inputs import as_call, copied
 from secateur.prove.reference import run_float64, run_reference
 from secateur.weights import unwrap
 
-__all__ = ["NotCopyable", "Proof", "ProofFailed", "verify"]
+__all__ = ["NotProvable", "Proof", "ProofFailed", "verify"]
 
 TOLERANCE = 1e-10
+_HUGE = 1e15
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class ProofFailed(SecateurError):
     """The cut model does not compute what the reference computes; the plan must not be used."""
 
 
-class NotCopyable(UsageError):
-    """A proof needs copies of the model."""
+class NotProvable(UsageError):
+    """The model does not allow a proof: it cannot be copied, or is random."""
 
 
 def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
@@ -54,6 +55,10 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
     removed coordinates overwritten with NaN and left out of every sum and statistic; it shares no code with the
     coupling or the surgery. Raises `ProofFailed` where the outputs differ by more than rounding.
     """
+    if not isinstance(plan, Plan):
+        raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_channels returned.")
+    if example_inputs is None and plan.example_inputs is None:
+        raise UsageError("The plan was loaded, and example inputs are not saved with it; pass them to verify.")
     args, kwargs = as_call(plan.example_inputs if example_inputs is None else example_inputs)
     module = unwrap(model)
     require_fit(module, named_tensors(module), plan)
@@ -65,8 +70,14 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
     cut(pruned, plan)
     with without_random_effects():
         before = _outputs(run_float64, full, args, kwargs)
+        _require_repeatable(full, args, kwargs, before)
         _mark_removed(full, plan)
-        expected = _outputs(run_reference, full, args, kwargs)
+        try:
+            expected = _outputs(run_reference, full, args, kwargs)
+        except Exception as error:
+            raise NotProvable(
+                f"The reference does not run ({type(error).__name__}: {error}); nothing is proven."
+            ) from error
         try:
             got = _outputs(run_float64, pruned, args, kwargs)
         except Exception as error:
@@ -82,15 +93,25 @@ def _copy(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module)
     except Exception as error:
-        raise NotCopyable(
+        raise NotProvable(
             f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files for a proof."
         ) from error
 
 
-def _outputs(run: Any, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    torch.manual_seed(0)
+def _outputs(run: Any, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int = 0) -> list[Tensor]:
+    torch.manual_seed(seed)
     outputs = run(model, *copied(args, kwargs))
-    return [tensor.detach().double() for tensor in tensors_in(outputs) if not tensor.is_complex()]
+    real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors_in(outputs)]
+    if not real:
+        raise NotProvable("The model returns no tensor that could be compared; nothing is proven.")
+    return [tensor.detach().double() for tensor in real]
+
+
+def _require_repeatable(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: list[Tensor]) -> None:
+    """Random numbers drawn in another shape are other numbers, so that two models of different size do not compare."""
+    again = _outputs(run_float64, module, args, kwargs, seed=1)
+    if _largest_difference(before, again) > TOLERANCE:
+        raise NotProvable("The model draws random numbers even in evaluation mode, so that nothing can be compared.")
 
 
 def _vary_constants(module: nn.Module, plan: Plan) -> None:
@@ -122,7 +143,9 @@ def _largest_difference(expected: list[Tensor], got: list[Tensor]) -> float:
         if not reference.numel():
             continue
         same = reference == tensor  # infinities included
-        scale = reference[reference.isfinite()].abs().max().item() if reference.isfinite().any() else 1.0
+        # Masks leave values such as -3e38 behind, beside which any difference would look small.
+        ordinary = reference[reference.abs() < _HUGE].abs()
+        scale = ordinary.max().item() if ordinary.numel() else 1.0
         difference = torch.where(same, 0.0, (reference - tensor).abs()).max().item() / (scale or 1.0)
         worst = max(worst, difference) if not isnan(difference) else nan
         if isnan(worst):
