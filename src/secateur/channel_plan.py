@@ -134,8 +134,8 @@ class Plan:
             groups=tuple(groups.values()),
             parameters=(self.parameters[0], later.parameters[1]),
             macs=(self.macs[0], later.macs[1]),
-            example_inputs=None,
-            numbers=frozenset(),
+            example_inputs=self.example_inputs,
+            numbers=self.numbers,
         )
 
     def to_json(self) -> dict[str, Any]:

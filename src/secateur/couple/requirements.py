@@ -6,7 +6,7 @@ size that goes anywhere else must keep its value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,6 +145,15 @@ def _ints(tree: Any) -> list[int]:
     return [size for item in tree for size in _ints(item)] if isinstance(tree, tuple) else []
 
 
+def _sizes(tree: Any) -> list[int | Value]:
+    """Ints, and the tensors among them that stand for sizes."""
+    if isinstance(tree, bool):
+        return []
+    if isinstance(tree, int | Value):
+        return [tree]
+    return [size for item in tree for size in _sizes(item)] if isinstance(tree, tuple) else []
+
+
 def _axes(requirements: Requirements, value: Value | None) -> list[Axis]:
     assert value is not None
     return requirements.coupling.axes(value)
@@ -155,20 +164,28 @@ def _dimension(use: SizeUse, position: int, default: int = 0) -> int:
     return int(dim) % len(use.args[0].shape)
 
 
+_OF_A_TENSOR = frozenset("view reshape expand broadcast_to new_zeros new_ones new_empty new_full".split())
+
+
 @handles(
     *"""view reshape expand broadcast_to zeros ones empty rand randn new_zeros new_ones new_empty full
     new_full""".split()
 )
 def shape_given(requirements: Requirements, use: SizeUse) -> None:
     """Every size is the length of the axis that it makes; -1 follows by itself."""
-    given: Iterable[Any] = use.args if use.args and not isinstance(use.args[0], Value) else use.args[1:]
-    sizes = _ints(tuple(given)[:1]) if use.function in ("full", "new_full") else _ints(tuple(given))
-    sizes = _ints(use.kwargs["size"]) if "size" in use.kwargs else sizes or _ints(use.kwargs.get("shape", ()))
+    given = use.args[1:] if use.function in _OF_A_TENSOR else use.args
+    sizes = _sizes(given[:1] if use.function in ("full", "new_full") else given)
+    sizes = _sizes(use.kwargs["size"]) if "size" in use.kwargs else sizes or _sizes(use.kwargs.get("shape", ()))
     axes = _axes(requirements, use.outputs[0])
     if len(sizes) != len(axes):
+        if sizes:  # otherwise it is a view of another type
+            _pin_all(requirements, use, use.outputs[0])
         return _keep_all(requirements, use)
     for size, axis in zip(sizes, axes, strict=True):
-        if int(size) != -1:
+        if not isinstance(size, int):
+            reason = Reason("its size is a tensor", use.function, use.module)
+            requirements.coupling.pin_for(axis, reason)
+        elif int(size) != -1:
             requirements.require(use, size, axis)
     return None
 
