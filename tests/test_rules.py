@@ -1381,6 +1381,7 @@ WEIGHED: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "stacked": (lambda x: torch.stack([x, x.exp(), x.sin(), x.cos()], -1), 4),
     "picked places": (lambda x: x[:, torch.tensor([0, 3, 1, 1])].mT, 4),
     "places of a mask": (lambda x: x[:, torch.tensor([True, True, False, False])].mT, 2),
+    "padded places": (lambda x: F.pad(x.mT, (1, 3)), 8),
     "cropped places": (lambda x: F.pad(x.mT, (-1, 5)), 8),
     "statistics": (lambda x: torch.stack(torch.var_mean(x, 1), -1), 2),
 }
@@ -1417,7 +1418,7 @@ class Shortcut(nn.Module):
 
 SPLIT: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "glu": (12, F.glu),
-    "pairs": (12, lambda x: torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()).abs()),
+    "pairs": (12, lambda x: torch.view_as_complex(x.unflatten(-1, (6, -1)).contiguous()).abs()),
     "neighbours": (12, lambda x: x[..., ::2] + x[..., 1::2].exp()),
     "chunks": (24, lambda x: sum(x.chunk(4, -1))),
     "patches": (24, lambda x: F.fold(x.mT, (4, 4), 2, stride=2).amax(-1).mT),
@@ -1786,9 +1787,9 @@ def test_a_recurrent_unit_is_ranked_by_its_rows() -> None:
     assert set(kept.tolist()) == set(rows.topk(6).indices.tolist())
 
 
-def test_an_embedding_that_is_cut_is_not_left_alone() -> None:
-    model, inputs = example(next(case for case in CASES if case.name == "embedding"))
-    assert [item.name for item in secateur.inspect(model, inputs).left_alone] == ["last"]
+def test_an_embedding_is_left_alone_because_of_its_channels_not_its_rows() -> None:
+    (item,) = secateur.inspect(nn.Sequential(nn.Embedding(8, 16)), IDS).left_alone
+    assert item.reason == "the model's output keeps its shape"
 
 
 @pytest.mark.parametrize("name", ["scaled_dot_product_attention", "attention by hand"])
