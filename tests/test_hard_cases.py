@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import secateur
+from secateur.capture.training_code import does_more_in_training
 from secateur.channels import NothingToCut
 from secateur.prove import rehearsal
 from secateur.prove.verify import NotProvable, ProofFailed
@@ -286,3 +287,24 @@ def test_arguments_of_the_wrong_kind_are_answered_in_words() -> None:
         with pytest.raises(secateur.UsageError, match=words):
             call()
     assert model.a.out_features == 16
+
+
+class OnlyPassesTheFlagOn(TwoLayers):
+    checkpointing = False
+    p = 0.1
+
+    def between(self, h: Tensor) -> Tensor:
+        if self.checkpointing and self.training:
+            print("this never runs")
+        if getattr(self, "checkpointing", False) and self.training:
+            print("nor does this")
+        return F.dropout(h, 0.0 if not self.training else self.p, self.training)
+
+
+class SwitchedOn(OnlyPassesTheFlagOn):
+    checkpointing = True
+
+
+@pytest.mark.parametrize(("kind", "more"), [(OnlyPassesTheFlagOn, False), (SwitchedOn, True), (NoiseInTraining, True)])
+def test_code_that_does_more_in_training_is_recognised(kind: type[TwoLayers], more: bool) -> None:
+    assert does_more_in_training(kind()) == more

@@ -87,7 +87,7 @@ def write_page() -> None:
         reasons: dict[str, int] = {}
         for item in secateur.inspect(model, inputs).left_alone:
             reason = re.sub(r" in [\w.]+\)$", ")", item.reason)
-            reason = re.sub(r"and [\w.]+, which", "and one, which", reason)
+            reason = re.sub(r"^[\w.]+, which may read it,", "a layer that may read it", reason)
             reasons[reason] = reasons.get(reason, 0) + 1
         most = sorted(reasons, key=reasons.__getitem__, reverse=True)[:2]
         rows.append(f"| `{name}` | {round(100 * share)} % | {'; '.join(most)} |")

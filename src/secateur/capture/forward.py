@@ -19,6 +19,7 @@ from secateur.capture.attributes import sizes_with_origin, unchanged
 from secateur.capture.expressions import listening
 from secateur.capture.record import CallRecorder, FunctionRecorder, muted
 from secateur.capture.trace import Kind, Trace, Value
+from secateur.capture.training_code import does_more_in_training
 from secateur.errors import UsageError
 from secateur.modes import evaluating
 
@@ -56,7 +57,7 @@ def capture(
                 out = call(*args, **kwargs)
             outputs = [recorder.value(tensor) for tensor in _outputs(out)]
             example_calls = len(recorder.calls)
-            if recorder.untouched() or _mentions_training(model):
+            if recorder.untouched() or does_more_in_training(model):
                 outputs += _training_pass(model, call, args, kwargs, functions)
         except Exception as error:
             raise UsageError(
@@ -107,19 +108,6 @@ def _outputs(out: Any) -> list[Tensor]:
             "let it return tensors, in lists, dicts or objects."
         )
     return found
-
-
-def _mentions_training(model: nn.Module) -> bool:
-    """Whether code that is not torch's own asks for the training flag, and so may compute something else then."""
-    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
-    functions = (
-        member
-        for kind in kinds
-        if not kind.__module__.startswith("torch.")
-        for member in vars(kind).values()
-        if hasattr(member, "__code__")
-    )
-    return any("training" in function.__code__.co_names for function in functions)
 
 
 def _training_pass(
