@@ -111,8 +111,15 @@ def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     assert second.returncode == 0, second.stderr
     assert "dense: train epoch" not in second.stderr, "the training is not repeated"
     outcome = json.loads(second.stdout)
-    assert [version["name"] for version in outcome["versions"]] == ["dense", "90 % zeros", "2:4 pattern"]
-    dense, zeros, two_of_four = outcome["versions"]
+    assert [version["name"] for version in outcome["versions"]] == [
+        "dense",
+        "90 % zeros",
+        "2:4 pattern",
+        "50 % channels",
+    ]
+    dense, zeros, two_of_four, channels = outcome["versions"]
+    assert 0.2 < channels["parameters"] / dense["parameters"] < 0.3
+    assert 0.2 < channels["macs"] / dense["macs"] < 0.3
     assert zeros["parameters"] == dense["parameters"]
     assert zeros["nonzeros"] < 0.11 * dense["parameters"]
     assert 0.45 < two_of_four["nonzeros"] / dense["parameters"] < 0.55
