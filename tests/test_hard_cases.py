@@ -308,3 +308,10 @@ class SwitchedOn(OnlyPassesTheFlagOn):
 @pytest.mark.parametrize(("kind", "more"), [(OnlyPassesTheFlagOn, False), (SwitchedOn, True), (NoiseInTraining, True)])
 def test_code_that_does_more_in_training_is_recognised(kind: type[TwoLayers], more: bool) -> None:
     assert does_more_in_training(kind()) == more
+
+
+def test_parameters_that_share_their_memory_only_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 4))
+    model[2].weight = nn.Parameter(model[0].weight.data)
+    with pytest.raises(secateur.UsageError, match=r"0.weight and 2.weight share their memory"):
+        secateur.plan_channels(model, rows(), 0.5)

@@ -258,3 +258,12 @@ def _require_plain_parameters(module: nn.Module) -> None:
             raise UsageError(f"{name} is not initialised yet; run the model once on an example before cutting it.")
         if hasattr(parameter, "device_mesh"):
             raise UsageError(f"{name} is spread over processes; cut the model before sharding it.")
+    memory: dict[tuple[int, Any], str] = {}
+    for name, parameter in parameters.items():
+        if parameter.device.type != "meta" and parameter.numel():
+            other = memory.setdefault((parameter.data_ptr(), parameter.shape), name)
+            if other != name:  # a cut would give each its own memory, and so untie them
+                raise UsageError(
+                    f"{other} and {name} share their memory, but are two parameters; tie them as one by assigning the "
+                    "parameter itself."
+                )
