@@ -1,6 +1,6 @@
 """Breaks the op rules in one place at a time, and lists the breaks that no test of theirs notices.
 
-    python scripts/mutate_rules.py                 # all mutations of all rules; about an hour on two cores
+    python scripts/mutate_rules.py                 # all mutations of all rules; some hours; see --jobs
     python scripts/mutate_rules.py shape.py norm.py
 
 Each mutation is made in a temporary copy of the package, on which `pytest -x tests/test_rules.py` runs. What survives

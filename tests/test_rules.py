@@ -1321,6 +1321,7 @@ tokens(
 )
 tokens("chunk of space", lambda x: torch.mul(*x.chunk(2, 1)))
 tokens("chunk into unequal pieces", lambda x: torch.cat(x.chunk(3, -1)[::-1], -1), **stays("unequal pieces"))
+image("chunk of space into unequal pieces", lambda x: torch.cat(x.chunk(3, 2)[::-1], 2))
 tokens("chunk into one", lambda x: x.chunk(1, -1)[0])
 tokens("chunk into single channels", lambda x: sum(x.chunk(16, -1)), reads=1, **stays("the number of pieces stays"))
 tokens("tensor_split", lambda x: torch.mul(*x.tensor_split(2, -1)), reads=8, **stays("`tensor_split`"))
