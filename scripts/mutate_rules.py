@@ -1,30 +1,34 @@
 """Breaks the op rules in one place at a time, and lists the breaks that no test of theirs notices.
 
-    python scripts/mutate_rules.py                 # all mutations of all rules; some hours; see --jobs
+    python scripts/mutate_rules.py                 # all mutations of all rules; half an hour or so
     python scripts/mutate_rules.py shape.py norm.py
 
-Each mutation is made in a temporary copy of the package, on which `pytest -x tests/test_rules.py` runs. What survives
-either asks for a test or changes nothing that could be seen. Options: --jobs, --list.
+Each mutation is made in a temporary copy of the package, on which those tests of tests/test_rules.py run that reach the
+mutated line. What survives either asks for a test or changes nothing that could be seen. Options: --jobs, --list.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import multiprocessing
 import os
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = Path("secateur/couple/rules")
-TESTS = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/test_rules.py"]
-QUICK = ["-k", "0.5 or multiply"]  # kills most, in a third of the time
+TESTS = ["-x", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "test_rules.py")]
 TIMEOUT = 900
 
 
@@ -32,6 +36,7 @@ TIMEOUT = 900
 class Mutation:
     file: Path
     line: int
+    last_line: int
     before: str
     after: str
     source: str
@@ -51,7 +56,7 @@ def mutations(file: Path) -> Iterator[Mutation]:
         first = starts[target.lineno - 1] + target.col_offset
         last = starts[target.end_lineno - 1] + target.end_col_offset  # type: ignore[operator]
         mutated = (raw[:first] + after.encode() + raw[last:]).decode()
-        yield Mutation(file, target.lineno, raw[first:last].decode(), after, mutated)
+        yield Mutation(file, target.lineno, target.end_lineno, raw[first:last].decode(), after, mutated)
 
 
 def replacements(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
@@ -91,20 +96,74 @@ def broken_calls(node: ast.Call) -> Iterator[tuple[ast.expr, str]]:
             yield node, f"coupling.units.fresh({given[0]})"
 
 
-def survives(mutation: Mutation) -> bool:
+class TestsByLine:
+    """A pytest plugin that notes which tests run which lines of the rules."""
+
+    def __init__(self) -> None:
+        self.tests: dict[tuple[str, int], set[str]] = {}
+        self._lines: set[tuple[str, int]] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        self._lines = set()
+        sys.settrace(self._trace)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            for line in self._lines:
+                self.tests.setdefault(line, set()).add(item.nodeid)
+
+    def _trace(self, frame: Any, event: str, argument: Any) -> Any:
+        path = frame.f_code.co_filename
+        if "couple/rules/" not in path:
+            return None
+        self._lines.add((Path(path).name, frame.f_lineno))
+        return self._trace
+
+    def of(self, mutation: Mutation) -> set[str]:
+        """The tests that run any line of the statement; a line of several statements is not told apart."""
+        own = range(mutation.line, mutation.last_line + 1)
+        return set().union(*(self.tests.get((mutation.file.name, line), set()) for line in own))
+
+
+class Only:
+    """A pytest plugin that runs the listed tests alone."""
+
+    def __init__(self, wanted: set[str]) -> None:
+        self.wanted = wanted
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid in self.wanted]
+
+
+def survives(mutation: Mutation, tests: set[str]) -> bool:
+    """Whether all the tests pass on a copy of the package with the mutation. For a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "src", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "data"))
         (Path(folder) / mutation.file.relative_to(ROOT / "src")).write_text(mutation.source, encoding="utf-8")
-        return passes(folder, QUICK) and passes(folder, [])
+        return run_tests(folder, Only(tests)) == 0
 
 
-def passes(package: str, options: list[str]) -> bool:
-    environment = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, *TESTS, *options]
-    try:
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=TIMEOUT).returncode == 0
-    except subprocess.TimeoutExpired:
-        return False
+def find_tests_by_line() -> TestsByLine:
+    plugin = TestsByLine()
+    if run_tests(str(ROOT / "src"), plugin):
+        raise SystemExit("The tests fail without a mutation; mend that first.")
+    return plugin
+
+
+def run_tests(package: str, plugin: object) -> int:
+    """Pytest's exit code, for the package in that folder. A test that takes too long fails."""
+    signal.alarm(TIMEOUT)
+    signal.signal(signal.SIGALRM, too_slow)
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, package)
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        return int(pytest.main(TESTS, plugins=[plugin]))
+
+
+def too_slow(*_: object) -> None:
+    raise TimeoutError
 
 
 def main() -> None:
@@ -118,13 +177,15 @@ def main() -> None:
     if options.list:
         print(*found, sep="\n")
         return
-    if not passes(str(ROOT / "src"), []):
-        sys.exit("The tests fail without a mutation; mend that first.")
+    torch.set_num_threads(1)
     survivors = 0
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for mutation, survived in zip(found, pool.map(survives, found), strict=True):
-            survivors += survived
-            if survived:
+    # A fork of this process has loaded everything but the package, and is used once.
+    with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=1) as pool:
+        tests = pool.apply(find_tests_by_line)
+        outcomes = [pool.apply_async(survives, (mutation, tests.of(mutation))) for mutation in found]
+        for mutation, outcome in zip(found, outcomes, strict=True):
+            if outcome.get():
+                survivors += 1
                 print(mutation, flush=True)
     print(f"{survivors} of {len(found)} mutations survived.")
 

@@ -7,6 +7,8 @@ import torch
 from hypothesis import settings
 from torch.utils.data import DataLoader
 
+import secateur
+from tests.cutting import Net, image, net
 from tests.models import ConvNet, blobs
 
 settings.register_profile("secateur", deadline=None, derandomize=True)
@@ -30,3 +32,9 @@ def loaders() -> dict[str, DataLoader]:
         "train_data": DataLoader(blobs(), 32, shuffle=True),
         "eval_data": DataLoader(blobs(128, seed=1), 64),
     }
+
+
+@pytest.fixture
+def cut_net() -> Net:
+    model = net()
+    return secateur.apply(model, secateur.plan_channels(model, image(), 0.5))

@@ -1,12 +1,12 @@
 """secateur prunes PyTorch models and proves what each cut bought.
 
-A model passes these stops: score → plan → apply → tune → measure. `prune` walks it through all of them:
+A model passes these stops: capture → couple → score → plan → cut → tune → measure. `prune` walks it through all of them:
 
-    result = secateur.prune(model, 0.9, train_data=train_loader, eval_data=eval_loader, finetune=3)
+    result = secateur.prune(model, channels=0.5, train_data=train_loader, eval_data=eval_loader, finetune=3)
     print(result)
 
-Each stop can be used alone: `plan_weights` makes `Masks`, `apply` puts them on a model, `hold` keeps them in force
-while your own training loop runs.
+Each stop can be used alone: `inspect` shows what is coupled, `plan_channels` makes a `Plan` and `plan_weights` makes
+`Masks`, `apply` cuts or zeroes, and `hold` keeps zeros in force while your own training loop runs.
 """
 
 from importlib import import_module
