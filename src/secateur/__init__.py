@@ -1,6 +1,6 @@
 """secateur prunes PyTorch models and proves what each cut bought.
 
-A model passes these stops: capture → couple → score → plan → cut → tune → measure. `prune` walks it through all of them:
+A model passes these stops: capture → couple → score → plan → cut → tune → measure. `prune` walks it through them all:
 
     result = secateur.prune(model, channels=0.5, train_data=train_loader, eval_data=eval_loader, finetune=3)
     print(result)
