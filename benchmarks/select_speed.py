@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 import secateur
-from secateur.measure.timing import compare
+from secateur.measure.clocks import wall_clock
+from secateur.measure.timing import time_in_turns
 from secateur.rank import Cutoff, find_cutoff
 
 SHARE = 0.9
@@ -54,7 +55,7 @@ def compare_with_torch(weights: int) -> None:
     assert threshold == kthvalue() == topk(), "the three must agree to the last bit"
     calls: dict[str, Callable[[], object]] = {"radix": radix, "null control": lambda: radix(), "kthvalue": kthvalue}
     calls["topk"] = topk
-    timings = compare(calls, clock=time.perf_counter, min_rounds=6, max_seconds=60)
+    timings = time_in_turns(calls, clock=wall_clock, min_rounds=6, max_seconds=60)
     print(f"\n{weights:,} weights in {len(layers)} layers ({timings['radix'].rounds} rounds)")
     for name, timing in timings.items():
         print(f"  {name:<13}{timing.seconds:8.3f} s   {timing} × radix")

@@ -1,15 +1,16 @@
 """Sizes against counting by hand, and the comparison of times on clocks that the test controls."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
+import secateur
 from secateur.examples.small_resnet import SmallResNet
-from secateur.measure.latency import NULL_CONTROL, compare_latency
 from secateur.measure.size import count_macs, measure_size
-from secateur.measure.timing import Timing, compare
+from secateur.measure.timing import Timing, time_in_turns
 from secateur.modes import evaluating, training
 
 
@@ -44,8 +45,11 @@ class FakeClock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def __call__(self) -> float:
-        return self.now
+    def __call__(self, call: Callable[[], object], repeats: int) -> float:
+        before = self.now
+        for _ in range(repeats):
+            call()
+        return self.now - before
 
     def call(self, seconds: float) -> None:
         self.now += seconds
@@ -53,7 +57,7 @@ class FakeClock:
 
 def test_a_ratio_is_measured_exactly_when_nothing_disturbs_it() -> None:
     clock = FakeClock()
-    timings = compare({"a": lambda: clock.call(0.004), "b": lambda: clock.call(0.002)}, clock=clock)
+    timings = time_in_turns({"a": lambda: clock.call(0.004), "b": lambda: clock.call(0.002)}, clock=clock)
     assert timings["b"].ratio == pytest.approx(0.5)
     assert timings["b"].seconds == pytest.approx(0.002)
     assert timings["b"].settled
@@ -70,14 +74,14 @@ def test_a_disturbance_in_some_rounds_does_not_move_the_ratio() -> None:
         count += 1
         clock.call(0.002 if count % 3 else 0.010)
 
-    timings = compare({"a": lambda: clock.call(0.002), "b": disturbed}, clock=clock)
+    timings = time_in_turns({"a": lambda: clock.call(0.002), "b": disturbed}, clock=clock)
     assert timings["b"].ratio == pytest.approx(1.0)
 
 
 def test_noise_that_never_settles_is_admitted() -> None:
     clock = FakeClock()
     noise = iter(torch.rand(100_000, generator=torch.Generator().manual_seed(0)).tolist())
-    timings = compare(
+    timings = time_in_turns(
         {"a": lambda: clock.call(0.002), "b": lambda: clock.call(next(noise))}, clock=clock, max_seconds=0
     )
     assert not timings["b"].settled
@@ -94,8 +98,9 @@ def test_latency_comes_with_a_null_control_and_leaves_the_models_alone() -> None
     models = {"dense": nn.Linear(8, 8).train(), "other": nn.Linear(8, 8).eval()}
     before = copy.deepcopy(models["dense"].state_dict())
     threads = torch.get_num_threads()
-    latencies = compare_latency(models, torch.zeros(1, 8), max_seconds=0.5)
-    assert list(latencies) == ["dense", "other", NULL_CONTROL]
+    comparison = secateur.compare(models, torch.zeros(1, 8), max_seconds=0.5)
+    assert list(comparison.timings) == ["dense", "other"]
+    assert comparison.control.rounds >= 20
     assert torch.get_num_threads() == threads
     assert models["dense"].training
     assert not models["other"].training

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from secateur.loop import prune as prune
     from secateur.loop import train as train
     from secateur.masks import Masks as Masks
+    from secateur.measure.comparison import Comparison as Comparison
+    from secateur.measure.comparison import compare as compare
     from secateur.plan import plan_weights as plan_weights
     from secateur.prove.verify import Proof as Proof
     from secateur.prove.verify import verify as verify
@@ -40,6 +42,7 @@ __version__ = "0.1.0"
 # Imported on first use: torch takes seconds to load, and `secateur --help` does not need it.
 _HOME = {
     "Anatomy": "anatomy",
+    "Comparison": "measure.comparison",
     "Hold": "enforce",
     "Masks": "masks",
     "Plan": "channel_plan",
@@ -51,6 +54,7 @@ _HOME = {
     "UsageError": "errors",
     "apply": "enforce",
     "check_pattern": "semi_structured",
+    "compare": "measure.comparison",
     "hold": "enforce",
     "inspect": "anatomy",
     "plan_channels": "channels",

@@ -15,7 +15,7 @@ from secateur.atomic import write_text
 from secateur.data.fashion_mnist import load_fashion_mnist
 from secateur.examples.small_resnet import SmallResNet
 from secateur.loop import prune, train
-from secateur.measure.latency import NULL_CONTROL, compare_latency
+from secateur.measure.comparison import compare
 from secateur.measure.size import count_macs
 from secateur.measure.timing import Timing
 from secateur.recipe import Recipe
@@ -119,7 +119,7 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int) -> Demo:
     results = {"dense": dense, "90 % zeros": zeros, "2:4 pattern": two_of_four, "50 % channels": channels}
     images = torch.stack([test_set[i][0] for i in range(LATENCY_BATCH)])
     with working("timing the versions in turn"):
-        latencies = compare_latency({name: result.model for name, result in results.items()}, images)
+        latencies = compare({name: result.model for name, result in results.items()}, images)
     versions = tuple(
         Version(
             name,
@@ -130,7 +130,7 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int) -> Demo:
         )
         for part, (name, result) in zip(PARTS, results.items(), strict=True)
     )
-    demo = Demo(versions, latencies[NULL_CONTROL], epochs, seed, len(train_set), len(test_set))
+    demo = Demo(versions, latencies.control, epochs, seed, len(train_set), len(test_set))
     save_curve(results, out / "curve.html")
     write_text(out / "demo.json", json.dumps(demo.to_json(), indent=2))
     return demo

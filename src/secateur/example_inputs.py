@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from secateur.errors import UsageError
 
-__all__ = ["as_call", "copied"]
+__all__ = ["as_call", "batch_of", "copied", "with_batch"]
 
 
 def as_call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -34,3 +35,21 @@ def as_call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The same arguments for one pass: a model may write to its inputs."""
     return tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, (args, kwargs))  # type: ignore[no-any-return]
+
+
+def batch_of(example_inputs: Any) -> int:
+    """The length of the first axis of the first tensor that has one; 0 if none has."""
+    tensors = (item for item in tree_leaves(as_call(example_inputs)) if isinstance(item, Tensor))
+    return next((int(tensor.shape[0]) for tensor in tensors if tensor.ndim), 0)
+
+
+def with_batch(example_inputs: Any, batch: int) -> Any:
+    """The same inputs with another batch, made of their own examples: every tensor whose first axis is the batch."""
+    present = batch_of(example_inputs)
+
+    def resized(item: Any) -> Any:
+        if not isinstance(item, Tensor) or item.ndim == 0 or item.shape[0] != present:
+            return item
+        return item[torch.arange(batch, device=item.device) % present]
+
+    return example_inputs if batch == present or not present else tree_map(resized, example_inputs)

@@ -11,16 +11,20 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Timing", "compare"]
+from secateur.measure.clocks import Clock, thread_clock
+
+__all__ = ["Outcome", "Timing", "time_in_turns"]
 
 SAMPLE_SECONDS = 1e-3
 TARGET_HALF_WIDTH = 0.02
 MIN_ROUNDS, MAX_ROUNDS, ROUNDS_BETWEEN_LOOKS = 20, 400, 10
 BOOTSTRAPS = 400
+
+Outcome = Literal["faster", "slower", "no different", "too noisy"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,9 @@ class Timing:
     low: float
     high: float
     rounds: int
+    median: float = math.nan
+    """Of the wall clock, as is `p99`: what a caller waits, with whatever else the machine does."""
+    p99: float = math.nan
 
     @property
     def settled(self) -> bool:
@@ -41,56 +48,64 @@ class Timing:
     def overlaps(self, other: Timing) -> bool:
         return self.low <= other.high and other.low <= self.high
 
+    def outcome(self, control: Timing) -> Outcome:
+        """What may be claimed, given what the measurement made of no difference at all."""
+        if not (self.settled and control.settled):
+            return "too noisy"
+        if self.overlaps(control):
+            return "no different"
+        return "faster" if self.ratio < 1 else "slower"
+
     def __str__(self) -> str:
         return f"{self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
-def compare(
+def time_in_turns(
     calls: Mapping[str, Callable[[], Any]],
     *,
-    clock: Callable[[], float] = time.thread_time,
+    clock: Clock = thread_clock,
     max_seconds: float = 30.0,
     min_rounds: int = MIN_ROUNDS,
+    on_round: Callable[[], Any] = lambda: None,
 ) -> dict[str, Timing]:
-    """Times the calls against the first of them, until every interval is narrow or the time is up.
-
-    The default clock is the CPU time of this thread; pass `time.perf_counter` for calls that use several.
-    """
+    """Times the calls against the first of them, until every interval is narrow or the time is up."""
     names = list(calls)
     repeats = {name: _calls_per_sample(call, clock) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in names}
+    waits: dict[str, list[float]] = {name: [] for name in names}
     deadline = time.monotonic() + max_seconds
     for rounds in range(1, MAX_ROUNDS + 1):
         for name in names if rounds % 2 else reversed(names):
-            started = clock()
-            for _ in range(repeats[name]):
-                calls[name]()
-            samples[name].append((clock() - started) / repeats[name])
+            started = time.perf_counter()
+            samples[name].append(clock(calls[name], repeats[name]) / repeats[name])
+            waits[name].append((time.perf_counter() - started) / repeats[name])
+        on_round()
         if rounds >= min_rounds and (rounds == min_rounds or rounds % ROUNDS_BETWEEN_LOOKS == 0):
-            timings = _summarise({name: np.array(values) for name, values in samples.items()}, names[0])
+            timings = _summarise(samples, waits)
             if all(timing.settled for timing in timings.values()) or time.monotonic() > deadline:
                 break
     return timings
 
 
-def _calls_per_sample(call: Callable[[], Any], clock: Callable[[], float]) -> int:
-    for _ in range(2):  # the first calls allocate memory and choose kernels
-        call()
-    started = clock()
-    call()
-    return max(1, math.ceil(SAMPLE_SECONDS / max(clock() - started, 1e-7)))
+def _calls_per_sample(call: Callable[[], Any], clock: Clock) -> int:
+    clock(call, 2)  # the first calls allocate memory and choose kernels
+    return max(1, math.ceil(SAMPLE_SECONDS / max(min(clock(call, 1) for _ in range(3)), 1e-7)))
 
 
-def _summarise(samples: Mapping[str, np.ndarray], baseline: str) -> dict[str, Timing]:
-    rounds = len(samples[baseline])
+def _summarise(samples: Mapping[str, list[float]], waits: Mapping[str, list[float]]) -> dict[str, Timing]:
+    baseline = np.array(next(iter(samples.values())))
+    rounds = len(baseline)
     turns = np.random.default_rng(0).integers(0, rounds, (BOOTSTRAPS, rounds))
-    base = _low_half_mean(samples[baseline])
-    base_bootstrap = _low_half_mean(samples[baseline][turns])
+    base, base_bootstrap = _low_half_mean(baseline), _low_half_mean(baseline[turns])
     timings = {}
-    for name, values in samples.items():
+    for name, own in samples.items():
+        values = np.array(own)
         seconds = _low_half_mean(values)
         low, high = np.quantile(_low_half_mean(values[turns]) / base_bootstrap, [0.025, 0.975])
-        timings[name] = Timing(float(seconds), float(seconds / base), float(low), float(high), rounds)
+        median, p99 = np.quantile(waits[name], [0.5, 0.99])
+        timings[name] = Timing(
+            float(seconds), float(seconds / base), float(low), float(high), rounds, float(median), float(p99)
+        )
     return timings
 
 

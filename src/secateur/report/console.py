@@ -54,14 +54,13 @@ def rule_of_thumb(result: Result) -> str:
 
 
 def speed_verdict(latency: Timing, control: Timing, zeros: bool = True) -> str:
-    if not (latency.settled and control.settled):
-        return f"too noisy for a verdict: {latency} × dense after {latency.rounds} rounds."
-    if latency.overlaps(control):
-        why = " Dense kernels multiply the zeros, too." if zeros else ""
-        return f"no: {latency} × dense, not to be told from the null control.{why}"
-    if latency.ratio >= 1:
-        return f"no, slower: {latency} × dense."
-    return f"yes: {latency} × dense, {1 / latency.ratio:.1f} times as fast."
+    why = " Dense kernels multiply the zeros, too." if zeros else ""
+    return {
+        "too noisy": f"too noisy for a verdict: {latency} × dense after {latency.rounds} rounds.",
+        "no different": f"no: {latency} × dense, not to be told from the null control.{why}",
+        "slower": f"no, slower: {latency} × dense.",
+        "faster": f"yes: {latency} × dense, {1 / latency.ratio:.1f} times as fast.",
+    }[latency.outcome(control)]
 
 
 def _table(demo: Demo) -> Table:

@@ -1,0 +1,125 @@
+"""`compare`: alternatives timed in turn, with a null control. A claim counts only outside the control's interval."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from secateur.errors import UsageError
+from secateur.measure.clocks import thread_clock, wall_clock
+from secateur.measure.machine import Machine, this_machine
+from secateur.measure.runtimes import find_runtime, torch_threads
+from secateur.measure.timing import Timing, time_in_turns
+from secateur.modes import evaluating
+from secateur.report.tables import aligned
+
+__all__ = ["NULL_CONTROL", "Comparison", "compare"]
+
+NULL_CONTROL = "null control"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` returns; `print(comparison)` is a table with a verdict for each alternative."""
+
+    baseline: str
+    timings: Mapping[str, Timing]
+    control: Timing
+    """The baseline against its own copy: what the measurement makes of no difference at all."""
+    runtime: str
+    precision: str
+    threads: int
+    machine: Machine
+
+    def __getitem__(self, name: str) -> Timing:
+        return self.timings[name]
+
+    def verdict(self, name: str) -> str:
+        """Never more than the measurement says."""
+        timing = self.timings[name]
+        return {
+            "too noisy": f"too noisy for a verdict after {timing.rounds} rounds",
+            "no different": "no different from the null control",
+            "faster": f"{1 / timing.ratio:.2f} times as fast",
+            "slower": f"slower: takes {timing.ratio:.2f} times as long",
+        }[timing.outcome(self.control)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "baseline": self.baseline,
+            "runtime": self.runtime,
+            "precision": self.precision,
+            "threads": self.threads,
+            "timings": {name: asdict(timing) for name, timing in self.timings.items()},
+            "null_control": asdict(self.control),
+            "machine": self.machine.to_json(),
+        }
+
+    def __str__(self) -> str:
+        rows = [("", "ms", "median", "p99", f"× {self.baseline}", "")]
+        for name, timing in {**self.timings, NULL_CONTROL: self.control}.items():
+            own = "" if name in (self.baseline, NULL_CONTROL) else self.verdict(name)
+            times = [f"{1e3 * seconds:.3f}" for seconds in (timing.seconds, timing.median, timing.p99)]
+            rows.append((name, times[0], times[1], times[2], "1" if name == self.baseline else str(timing), own))
+        threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
+        head = f"{self.runtime}, {self.precision}, {threads}, {self.control.rounds} rounds; {self.machine}"
+        return "\n".join([head, *aligned(rows, right=(1, 2, 3))])
+
+
+def compare(
+    alternatives: Mapping[str, nn.Module | Callable[[], Any]],
+    example_inputs: Any = None,
+    *,
+    runtime: str = "eager",
+    threads: int = 1,
+    max_seconds: float = 30.0,
+    on_round: Callable[[], Any] = lambda: None,
+) -> Comparison:
+    """Times the alternatives against the first of them.
+
+    Args:
+        alternatives: by name, either models, run in evaluation mode on `example_inputs`, or functions without
+            arguments, called as they are.
+        example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.
+        runtime: for models: "eager", "compile", "onnxruntime" or "openvino".
+        threads: one thread is timed by its CPU time, several by the wall clock.
+        max_seconds: when to stop even though an interval is still too wide for a verdict.
+        on_round: called after every round, for a progress bar.
+    """
+    _require_alternatives(alternatives, example_inputs, threads)
+    baseline, first = next(iter(alternatives.items()))
+    chosen = find_runtime(runtime)
+    with torch_threads(threads), torch.inference_mode(), ExitStack() as modes:
+        if isinstance(first, nn.Module):
+            models: dict[str, Any] = {**alternatives, NULL_CONTROL: copy.deepcopy(first)}
+            for model in models.values():
+                modes.enter_context(evaluating(model))
+            loaded = {name: chosen.load(model, example_inputs, threads) for name, model in models.items()}
+            calls = {name: each.bind(example_inputs) for name, each in loaded.items()}
+            precision, clock = loaded[baseline].precision, loaded[baseline].clock
+        else:
+            calls = {**alternatives, NULL_CONTROL: first}
+            runtime, precision, clock = "functions", "as they are", thread_clock if threads == 1 else wall_clock
+        timings = time_in_turns(calls, clock=clock, max_seconds=max_seconds, on_round=on_round)
+    control = timings.pop(NULL_CONTROL)
+    return Comparison(baseline, timings, control, runtime, precision, threads, this_machine())
+
+
+def _require_alternatives(alternatives: Mapping[str, Any], example_inputs: Any, threads: int) -> None:
+    if not isinstance(alternatives, Mapping) or not alternatives:
+        raise UsageError('Give the alternatives by name, such as {"dense": model, "pruned": pruned}.')
+    if NULL_CONTROL in alternatives:
+        raise UsageError(f"The name {NULL_CONTROL!r} is taken: a copy of the first alternative runs under it.")
+    kinds = {isinstance(each, nn.Module) for each in alternatives.values()}
+    if len(kinds) > 1 or not all(map(callable, alternatives.values())):
+        raise UsageError("The alternatives have to be all models, or all functions without arguments.")
+    if kinds == {True} and example_inputs is None:
+        raise UsageError("Pass example_inputs to run the models on: a tensor, a tuple or a dict of arguments.")
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise UsageError(f"threads is {threads!r}; give how many to use, 1 or more.")
