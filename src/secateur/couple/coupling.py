@@ -39,6 +39,7 @@ class Reason:
 class Contraction:
     """A sum of products: its multiply-adds are the product of the lengths of `axes`, times `factor`."""
 
+    call: Call
     axes: tuple[Axis, ...]
     factor: int
 
@@ -161,7 +162,7 @@ class Coupling:
 
     def count_macs(self, call: Call, axes: Sequence[Axis], factor: int = 1) -> None:
         if call.index < self.trace.example_calls:
-            self.contractions.append(Contraction(tuple(axes), factor))
+            self.contractions.append(Contraction(call, tuple(axes), factor))
 
     def same_tensor(self, new: Value, old: Value, permutation: Sequence[int] | None = None) -> None:
         """`new` is `old`, perhaps with its axes in another order; -1 stands for an axis of length 1 that is new."""

@@ -26,10 +26,20 @@ from secateur.example_inputs import as_call, copied
 from secateur.export import export_onnx
 from secateur.measure.clocks import Clock, cuda_clock, process_clock, thread_clock, wall_clock
 
-__all__ = ["RUNTIMES", "Loaded", "Runtime", "available_runtimes", "find_runtime", "torch_threads"]
+__all__ = [
+    "RUNTIMES",
+    "Loaded",
+    "Runtime",
+    "available_runtimes",
+    "find_runtime",
+    "open_in_onnxruntime",
+    "open_in_openvino",
+    "torch_threads",
+]
 
 Call = Callable[[], Any]
 Bind = Callable[[Any], Call]
+OpenOnnx = Callable[[Path | bytes, int], "Loaded"]
 
 
 @dataclass(frozen=True)
@@ -110,17 +120,24 @@ def _in_torch(model: nn.Module, callable_model: Callable[..., Any], threads: int
     return Loaded(bind, precision, cuda_clock if on_gpu else _cpu_clock(threads))
 
 
-def _load_onnxruntime(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
+def _load_through_onnx(open_file: OpenOnnx) -> Callable[[nn.Module, Any, int], Loaded]:
+    def load(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            export_onnx(model, example_inputs, path)
+            return open_file(path, threads)
+
+    return load
+
+
+def open_in_onnxruntime(model: Path | bytes, threads: int) -> Loaded:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        export_onnx(model, example_inputs, path)
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
     precision = next((e.type[7:-1] for e in session.get_inputs() if "float" in e.type), "float")
 
@@ -131,7 +148,7 @@ def _load_onnxruntime(model: nn.Module, example_inputs: Any, threads: int) -> Lo
     return Loaded(bind, _PRECISIONS.get(precision, precision), _cpu_clock(threads))
 
 
-def _load_openvino(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
+def open_in_openvino(model: Path | bytes, threads: int) -> Loaded:
     import openvino
 
     settings = {
@@ -140,10 +157,8 @@ def _load_openvino(model: nn.Module, example_inputs: Any, threads: int) -> Loade
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        export_onnx(model, example_inputs, path)
-        compiled = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU", settings)
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(model), "CPU", settings)
     precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     request = compiled.create_infer_request()
 
@@ -177,7 +192,7 @@ RUNTIMES = {
     for runtime in (
         Runtime("eager", (), _load_eager),
         Runtime("compile", (), _load_compiled),
-        Runtime("onnxruntime", ("onnxruntime", "onnx", "onnxscript"), _load_onnxruntime),
-        Runtime("openvino", ("openvino", "onnx", "onnxscript"), _load_openvino),
+        Runtime("onnxruntime", ("onnxruntime", "onnx", "onnxscript"), _load_through_onnx(open_in_onnxruntime)),
+        Runtime("openvino", ("openvino", "onnx", "onnxscript"), _load_through_onnx(open_in_openvino)),
     )
 }
