@@ -63,7 +63,7 @@ def replacements(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
     """What to break about a node: the part to replace, and by what."""
     match node:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name("coupling"), attr=called)) as call):
-            if called in ("pin", "read", "contract", "count_macs", "set_fixed", "same_tensor"):
+            if called in ("pin", "read", "note_heads", "contract", "count_macs", "set_fixed", "same_tensor"):
                 yield call, "None"
         case ast.Subscript(value=value, slice=ast.Tuple([ast.Slice(), ast.Slice(step=ast.UnaryOp())])):
             yield node, ast.unparse(value)  # flip

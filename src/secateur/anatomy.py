@@ -24,6 +24,7 @@ from secateur.couple.groups import Group, Member, find_groups
 from secateur.couple.removal import Removal
 from secateur.couple.requirements import Requirements
 from secateur.couple.units import Axis
+from secateur.couple.widths import Widths
 from secateur.errors import UsageError
 from secateur.example_inputs import as_call
 from secateur.report.tables import aligned, count_text
@@ -109,6 +110,10 @@ class Dissection:
     def name(self, group: Group) -> str:
         return self.names[group.index]
 
+    @cached_property
+    def widths(self) -> Widths:
+        return Widths(self.coupling.units, self.group_of_unit())
+
     def group_of_unit(self) -> np.ndarray:
         """The index of each unit's group; -1 for units of none."""
         group_of = np.full(self.coupling.units.count, -1, np.int64)
@@ -116,13 +121,23 @@ class Dissection:
             group_of[group.units] = group.index
         return group_of
 
+    def depthwise_groups(self) -> frozenset[int]:
+        """The groups, by index, of the channels of depthwise convolutions."""
+        return frozenset().union(
+            *(
+                self.widths(self.coupling.group_axes[contraction.call.index]).groups
+                for contraction in self.coupling.contractions
+                if contraction.call.index in self.coupling.group_axes and contraction.call["weight"].shape[1] == 1
+            )
+        )
+
     def layers(self, group: Group) -> tuple[str, ...]:
         """The modules that shrink with the group, those that make its channels first."""
         members = [*self.producers(group), *(m for m in group.members if len(m.leaf.shape) >= 2)]
         return tuple(dict.fromkeys(module_of(member.leaf.name) for member in members))
 
     def kind(self, group: Group) -> str:
-        return "heads" if group.is_heads() and group.alternatives else "channels"
+        return "heads" if group.is_heads and group.alternatives else "channels"
 
     @property
     def macs(self) -> int:

@@ -16,6 +16,7 @@ from secateur.atomic import write_text
 from secateur.capture.expressions import Attribute
 from secateur.errors import SecateurError
 from secateur.report.tables import aligned, count_text
+from secateur.target.outcome import Outcome
 from secateur.weights import LeftAlone
 
 __all__ = ["GroupCut", "Plan", "TensorCut"]
@@ -90,6 +91,8 @@ class Plan:
     """Of the example pass; empty where the data decides them."""
     scope: str = "layer"
     score: str = "l1"
+    outcome: Outcome | None = None
+    """How the target was met, if there was one."""
     example_inputs: Any = field(default=None, compare=False, repr=False)
     """What the plan was made with, for the check when it is applied; not saved."""
     numbers: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -114,7 +117,8 @@ class Plan:
             f"{before:,} → {after:,} ({_share(after, before)} left), "
             f"MACs {macs_before:,} → {macs_after:,} ({_share(macs_after, macs_before)} left)"
         )
-        return "\n".join([head, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
+        met = [str(self.outcome)] if self.outcome else []
+        return "\n".join([head, *met, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
 
     def then(self, later: Plan) -> Plan:
         """One plan that does what this one and then `later`, made for the model it leaves, do one after the other."""
@@ -134,6 +138,7 @@ class Plan:
             groups=tuple(groups.values()),
             parameters=(self.parameters[0], later.parameters[1]),
             macs=(self.macs[0], later.macs[1]),
+            outcome=_composed(self.outcome, later.outcome),
             example_inputs=self.example_inputs,
             numbers=self.numbers,
         )
@@ -157,6 +162,7 @@ class Plan:
             "output_shapes": [list(shape) for shape in self.output_shapes],
             "scope": self.scope,
             "score": self.score,
+            "outcome": self.outcome.to_json() if self.outcome else None,
         }
 
     @staticmethod
@@ -183,6 +189,7 @@ class Plan:
                 output_shapes=tuple(tuple(_whole(n) for n in shape) for shape in stored["output_shapes"]),
                 scope=str(stored["scope"]),
                 score=str(stored["score"]),
+                outcome=Outcome.from_json(stored["outcome"]) if stored.get("outcome") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise SecateurError(f"The plan is damaged ({error}); make it again.") from error
@@ -200,6 +207,11 @@ class Plan:
         except (OSError, ValueError, RecursionError) as error:
             raise SecateurError(f"{path} is not a readable plan ({error}); save the plan again.") from error
         return Plan.from_json(stored)
+
+
+def _composed(first: Outcome | None, later: Outcome | None) -> Outcome | None:
+    """What the later cut reached, beside the model that the first one found."""
+    return later if first is None or later is None else replace(later, dense=first.dense)
 
 
 def _checked_cut(name: str, cut: Mapping[str, Any]) -> TensorCut:

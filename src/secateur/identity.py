@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from secateur.amount import parse_amount
 from secateur.plan import Ranking
 from secateur.recipe import Recipe
 from secateur.weights import full_tensor, unwrap
 
-__all__ = ["digest_of_architecture", "digest_of_weights", "ranking_as_json", "recipe_as_text"]
+__all__ = ["digest_of_architecture", "digest_of_state", "digest_of_weights", "ranking_as_json", "recipe_as_text"]
 
 
 def digest_of_architecture(model: nn.Module) -> str:
@@ -24,9 +25,18 @@ def digest_of_architecture(model: nn.Module) -> str:
 
 
 def digest_of_weights(model: nn.Module) -> str:
+    return _digest(unwrap(model).parameters())
+
+
+def digest_of_state(model: nn.Module) -> str:
+    """Of parameters and buffers: all that an evaluation depends on."""
+    return _digest((*unwrap(model).parameters(), *unwrap(model).buffers()))
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
     digest = hashlib.sha256()
-    for parameter in unwrap(model).parameters():
-        digest.update(full_tensor(parameter.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    for tensor in tensors:
+        digest.update(full_tensor(tensor.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
 
 
@@ -47,5 +57,8 @@ def ranking_as_json(ranking: Ranking) -> dict[str, Any]:
         "include": sorted(ranking.get("include", ())),
         "multiple_of": ranking.get("multiple_of"),
         "floor": ranking.get("floor"),
+        "runtime": ranking.get("runtime"),
+        "batch": ranking.get("batch"),
+        "threads": ranking.get("threads"),
         "per_layer": {name: parse_amount(own) for name, own in (ranking.get("per_layer") or {}).items()},
     }

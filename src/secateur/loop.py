@@ -45,6 +45,7 @@ def prune(
     amount: Amount | None = None,
     *,
     channels: Amount | None = None,
+    target: str | None = None,
     example_inputs: Any = None,
     train_data: Any,
     eval_data: Any,
@@ -69,8 +70,10 @@ def prune(
         model: stays as it is; the pruned copy is `result.model`.
         amount: the share of weights to set to zero, such as 0.9 or "90%"; not needed with an N:M pattern.
         channels: instead, the share of channels and heads to remove physically, such as 0.5 or "50%".
-        example_inputs: for `channels`, a tensor, a tuple or a dict of keyword arguments to run the model on; by default
-            what `loss` gives the model for the first training batch.
+        target: instead, remove channels until this is left: "latency=0.5" (of the dense model's, measured),
+            "latency=3ms", "macs=50%", "params=2M" or "size=4MB".
+        example_inputs: for `channels` and `target`, a tensor, a tuple or a dict of keyword arguments to run the model
+            on; by default what `loss` gives the model for the first training batch.
         train_data: a DataLoader of (inputs, labels) pairs, of dicts, or of whatever `loss` takes.
         eval_data: a DataLoader that `metric` judges the model on.
         loss: a function of the model and a batch; cross-entropy by default.
@@ -90,7 +93,8 @@ def prune(
         progress: False for silence.
         tolerance: how far below the dense model the metric may end for the model to count as recovered.
         **ranking: `scope`, `pattern`, `score`, `keep`, `include` and `per_layer`, as for `plan_weights`; with
-            `channels` those of `plan_channels`: `scope`, `score`, `keep`, `per_layer`, `multiple_of` and `floor`.
+            channels those of `plan_channels`: `scope`, `score`, `keep`, `per_layer`, `multiple_of`, `floor`, and for a
+            target `runtime`, `batch` and `threads`.
     """
     train_epochs = require_epochs("train", train)
     original = train_epochs if original_epochs is None else require_epochs("original_epochs", original_epochs)
@@ -98,9 +102,11 @@ def prune(
     for option in ("keep", "include"):
         if option in ranking:
             ranking[option] = listed(option, ranking[option])
-    if channels is not None:
+    if channels is not None and target is not None:
+        raise UsageError("Give either channels=… or target=…, not both: a target decides how many channels go.")
+    if channels is not None or target is not None:
         require_channel_options(amount, schedule, ranking)
-        pruner: Pruner = ChannelPruner(channels, ranking, schedule, example_inputs)
+        pruner: Pruner = ChannelPruner(channels, ranking, schedule, example_inputs, target)
     else:
         pruner = WeightPruner(model, amount, ranking, schedule)
 
@@ -115,6 +121,7 @@ def prune(
             "train": train_epochs,
             "finetune": finetune_epochs,
             "channels": None if channels is None else parse_amount(channels),
+            "target": target,
             "ranking": ranking_as_json(ranking),
         },
         run_dir=run_dir,

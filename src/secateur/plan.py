@@ -24,6 +24,7 @@ from secateur.weights import (
     first_match,
     full_tensor,
     listed,
+    matches_any,
     require_known,
     unwrap,
 )
@@ -44,6 +45,9 @@ class Ranking(TypedDict, total=False):
     per_layer: Mapping[str, Amount]
     multiple_of: int | None
     floor: float
+    runtime: str
+    batch: int | None
+    threads: int
 
 
 def plan_weights(
@@ -121,7 +125,7 @@ def _pools(
     weights: Sequence[Weight], amount: Amount | None, scope: Scope, per_layer: Mapping[str, Amount]
 ) -> Iterator[tuple[list[Weight], float]]:
     """The weights that are ranked together, with their amount."""
-    own_amount = {weight.name: first_match(per_layer, weight) for weight in weights}
+    own_amount = {weight.name: first_match(per_layer, [weight.name, *weight.aliases]) for weight in weights}
     rest = [weight for weight in weights if own_amount[weight.name] is None]
     if rest and amount is None:
         raise UsageError('Say how much to prune, such as 0.9, or choose a pattern such as "2:4".')
@@ -223,7 +227,7 @@ def _fitted(
 ) -> list[Weight]:
     """The weights that the pattern can run along; those whose input dimension is unknown join `left_alone`."""
     unclear = [weight for weight in weights if weight.input_dim is None]
-    asked = [weight.name for weight in unclear if first_match(dict.fromkeys(include, True), weight)]
+    asked = [weight.name for weight in unclear if matches_any(include, [weight.name, *weight.aliases])]
     if asked:
         raise UsageError(f"{asked[0]} has no input dimension for a pattern to run along; leave it out of include.")
     left_alone += [LeftAlone(weight.name, "which of its dimensions is the input is unknown") for weight in unclear]

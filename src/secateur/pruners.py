@@ -10,10 +10,13 @@ from torch import nn
 
 from secateur.agenda import Schedule, amount_at
 from secateur.amount import Amount, parse_amount
+from secateur.channel_plan import Plan
 from secateur.channels import NothingToCut, plan_channels
 from secateur.errors import SecateurWarning, UsageError
+from secateur.measure.runtimes import find_runtime
 from secateur.pattern import NofM, parse_pattern
 from secateur.plan import Ranking, plan_weights
+from secateur.target.goal import parse_goal
 from secateur.tune import Tuner
 
 __all__ = ["ChannelPruner", "Pruner", "WeightPruner", "require_channel_options"]
@@ -31,7 +34,7 @@ class WeightPruner:
     """Unstructured and N:M pruning."""
 
     def __init__(self, model: nn.Module, amount: Amount | None, ranking: Ranking, schedule: Schedule) -> None:
-        for option in ("multiple_of", "floor"):
+        for option in ("multiple_of", "floor", "runtime", "batch", "threads"):
             if option in ranking:
                 raise UsageError(f"{option} belongs to channels=…; zeros have no channels to count.")
         self.amount = amount
@@ -64,11 +67,27 @@ class WeightPruner:
 class ChannelPruner:
     """Structured pruning. Every cut is planned on the model as it then is, and counts what earlier cuts removed."""
 
-    def __init__(self, amount: Amount, ranking: Ranking, schedule: Schedule, example_inputs: Any) -> None:
+    def __init__(
+        self,
+        amount: Amount | None,
+        ranking: Ranking,
+        schedule: Schedule,
+        example_inputs: Any,
+        target: str | None = None,
+    ) -> None:
         self.amount = amount
+        self.target = target
         self.ranking = ranking
         self.schedule = schedule
         self.example_inputs = example_inputs
+        if target is not None:
+            goal = parse_goal(target)
+            find_runtime(ranking.get("runtime", "eager"))
+            if schedule != "one-shot" and not goal.relative:
+                raise UsageError(
+                    f"Several cuts share a target out as shares of the dense model; write {goal.what}=0.5, or use "
+                    'schedule="one-shot".'
+                )
 
     def rehearse(self, tuner: Tuner) -> None:
         if self.example_inputs is None:
@@ -76,18 +95,31 @@ class ChannelPruner:
         ranking = self.ranking
         if ranking.get("score") == "taylor":
             ranking = {**ranking, "score": "l1"}  # there are no gradients yet
-        plan_channels(tuner.module, self.example_inputs, self.amount, **ranking)  # type: ignore[misc]
+        amount = 0.5 if self.target else self.amount  # a latency takes minutes to meet, and weights that are trained
+        plan_channels(tuner.module, self.example_inputs, amount, **ranking)  # type: ignore[misc]
 
     def prune(self, tuner: Tuner, progress: float) -> None:
-        options = options_at(self.amount, self.ranking, self.schedule, progress)
+        if self.target is not None:
+            options: dict[str, Any] = {**self.ranking, "target": self._target_at(progress, tuner.plan)}
+        else:
+            options = {**options_at(self.amount, self.ranking, self.schedule, progress), "already": tuner.plan}
         try:
             with scored(tuner, self.ranking):
-                plan = plan_channels(tuner.module, self.example_inputs, already=tuner.plan, **options)
+                plan = plan_channels(tuner.module, self.example_inputs, **options)
         except NothingToCut:
             if progress >= 1 and tuner.plan is None:
                 raise
             return  # so small a part of the amount removes no whole channel; the next part will
         tuner.cut(tuner.agree(plan))
+
+    def _target_at(self, progress: float, already: Plan | None) -> str:
+        """What is to be left after this part of the way. Once cut, the model no longer tells what it was dense."""
+        goal = parse_goal(str(self.target))
+        if not goal.relative:
+            return goal.text
+        if already is None or already.outcome is None:
+            return f"{goal.what}={goal.value**progress}"
+        return f"{goal.what}={already.outcome.dense * goal.value**progress}{goal.base_unit}"
 
 
 def scored(tuner: Tuner, ranking: Ranking) -> AbstractContextManager[None]:

@@ -131,12 +131,9 @@ def listed(option: str, patterns: Iterable[str]) -> list[str]:
     return listed
 
 
-def first_match(options: Mapping[str, Value], weight: Weight) -> Value | None:
-    """The value of the first pattern that names `weight`."""
-    for pattern, value in options.items():
-        if matches_any([pattern], [weight.name, *weight.aliases]):
-            return value
-    return None
+def first_match(options: Mapping[str, Value], names: Sequence[str]) -> Value | None:
+    """The value of the first pattern that fits one of the names."""
+    return next((value for pattern, value in options.items() if matches_any([pattern], names)), None)
 
 
 def require_known(option: str, patterns: Iterable[str], names: Sequence[str]) -> None:

@@ -52,7 +52,7 @@ def find_bundles(
     division comes first: it meets an amount more closely.
     """
     finder = _Finder(units, groups, count_axes, system)
-    order = sorted(groups, key=lambda group: (not (group.is_heads() and group.alternatives), -len(group), group.index))
+    order = sorted(groups, key=lambda group: (not (group.is_heads and group.alternatives), -len(group), group.index))
     bundles: list[Bundle] = []
     left_alone: list[tuple[Group, Reason]] = []
     taken: set[int] = set()
@@ -116,7 +116,7 @@ class _Finder:
         found: dict[int, Group] = {}
         for i in near:
             for count in sorted(system.counts[i]):
-                for group in sorted(self.counted.get(count, ()), key=lambda group: not group.is_heads()):
+                for group in sorted(self.counted.get(count, ()), key=lambda group: not group.is_heads):
                     found.setdefault(group.index, group)
         return list(found.values())
 

@@ -51,15 +51,15 @@ class Contraction:
 class Coupling:
     """The axes of every value of a trace, in units; after `run`, what lives and dies together is settled."""
 
-    CONTRACTED, REDUCED, NORMALISED, GROUPED, HEADS = 1, 2, 4, 8, 16
-
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.units = Units()
         self._whys: dict[str, int] = {}
         self._other_reasons: list[Reason] = []
-        self.reads: list[tuple[int, Axis]] = []
-        """Axes that some operator sums over or groups by; a unit in none of them is read by nothing."""
+        self.reads: list[Axis] = []
+        """Axes that some operator sums over; a unit in none of them, nor in `heads`, is read by nothing."""
+        self.heads: list[Axis] = []
+        """Axes of matrix products that run side by side."""
         self.contractions: list[Contraction] = []
         self.group_axes: dict[int, Axis] = {}
         """For grouped convolutions and group norms, by call: the axis of the groups."""
@@ -140,9 +140,13 @@ class Coupling:
     def split(self, call: Call, axis: Axis, sizes: Sequence[int]) -> list[Axis]:
         return split(self.units, axis, sizes, self.because(call, "it cannot be split that way"))
 
-    def read(self, kind: int, axis: Axis) -> None:
+    def read(self, axis: Axis) -> None:
         if axis.size:
-            self.reads.append((kind, axis))
+            self.reads.append(axis)
+
+    def note_heads(self, axis: Axis) -> None:
+        if axis.size:
+            self.heads.append(axis)
 
     def because(self, call: Call, why: str) -> int:
         """A number for the reason, from which `reason` gets it back: most are never asked for."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from secateur.capture.trace import Value
 from secateur.couple.coupling import Coupling
-from secateur.couple.units import FIXED, Axis
+from secateur.couple.units import FIXED, Axis, Units
 
 __all__ = ["Group", "Member", "find_groups"]
 
@@ -33,15 +33,12 @@ class Group:
     members: tuple[Member, ...]
     counted_by: frozenset[int]
     """The axes, by number, whose lengths Python code knows and that shrink with the group."""
-    reads: int
+    is_heads: bool
     alternatives: frozenset[int]
     """Groups that divide the same coordinates another way, such as heads and the width of a head: cut one of them."""
 
     def __len__(self) -> int:
         return len(self.units)
-
-    def is_heads(self) -> bool:
-        return bool(self.reads & Coupling.HEADS)
 
 
 def find_groups(coupling: Coupling, count_axes: Sequence[Axis]) -> list[Group]:
@@ -51,14 +48,12 @@ def find_groups(coupling: Coupling, count_axes: Sequence[Axis]) -> list[Group]:
     places = [(leaf, d) for leaf in leaves for d in range(len(leaf.shape))]
     resolved = [units.resolve(coupling.axes(leaf)[d]) for leaf, d in places]
     resolved += [units.resolve(axis) for axis in count_axes]
-    reads = np.zeros(units.count, np.int64)
-    for kind, axis in coupling.reads:
-        for row in units.resolve(axis):
-            reads[row] |= kind
+    heads = _occurring(units, coupling.heads)
+    read = _occurring(units, coupling.reads) | heads
     found: list[tuple[NDArray[np.int64], tuple[Member, ...], frozenset[int]]] = []
     for own, pairs in _families(resolved, units.block_starts, units.count):
         # A unit that nothing reads in this pass, such as a position beyond the example's length, is not dead weight.
-        own = own[reads[own] != 0]
+        own = own[read[own]]
         members = tuple(Member(*places[place], times) for place, times in pairs if place < len(places))
         counted = frozenset(place - len(places) for place, _ in pairs if place >= len(places))
         if len(own) and any(member.leaf.kind == "parameter" for member in members):
@@ -68,9 +63,17 @@ def find_groups(coupling: Coupling, count_axes: Sequence[Axis]) -> list[Group]:
         group_of[own] = index
     alternatives = _alternatives(resolved[: len(places)], group_of, len(found))
     return [
-        Group(i, own, members, counted, int(np.bitwise_or.reduce(reads[own])), frozenset(alternatives[i]))
+        Group(i, own, members, counted, bool(heads[own].any()), frozenset(alternatives[i]))
         for i, (own, members, counted) in enumerate(found)
     ]
+
+
+def _occurring(units: Units, axes: Sequence[Axis]) -> NDArray[np.bool_]:
+    """Which units occur in any of the axes."""
+    occurs = np.zeros(units.count, bool)
+    for axis in axes:
+        occurs[units.resolve(axis)] = True
+    return occurs
 
 
 def _families(

@@ -21,14 +21,14 @@ def attention(coupling: Coupling, call: Call) -> None:
     queries, keys, values = (list(coupling.axes(each)) for each in (query, key, value))
     coupling.tie(call, queries[-1], keys[-1])
     coupling.tie(call, keys[-2], values[-2])
-    coupling.read(coupling.CONTRACTED, queries[-1])
-    coupling.read(coupling.NORMALISED, keys[-2])
+    coupling.read(queries[-1])
+    coupling.read(keys[-2])
     if call["scale"] is None:
         coupling.pin(call, queries[-1], "the attention scale is computed from its width")
     for i in range(len(queries) - 2):
         coupling.tie(call, keys[i], values[i])
         queries[i] = _same_heads(coupling, call, queries[i], keys[i])
-        coupling.read(coupling.HEADS, queries[i])
+        coupling.note_heads(queries[i])
     scores = [*queries[:-1], keys[-2]]
     mask = call["attn_mask"] if "attn_mask" in call.args else call["attn_bias"]
     if mask is not None:

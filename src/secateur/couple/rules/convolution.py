@@ -29,7 +29,7 @@ def convolution(coupling: Coupling, call: Call) -> None:
     else:
         outputs, within = _grouped(coupling, call, inputs, weight_axes, groups)
     coupling.contract(weight, 0 if transposed else 1)
-    coupling.read(coupling.CONTRACTED, within)
+    coupling.read(within)
     if bias is not None:
         outputs = coupling.tie(call, outputs, coupling.axes(bias)[0])
     space = [fixed_axis(n) for n in call.out.shape[batch + 1 :]]
@@ -47,7 +47,7 @@ def _grouped(coupling: Coupling, call: Call, inputs: Axis, weight_axes: list[Axi
     coupling.tie(call, group, output_group)
     if within.shape[1] > 1:
         coupling.tie(call, within, weight_axes[1])
-    _note_groups(coupling, call, group)
+    coupling.group_axes[call.index] = group
     return outputs, within
 
 
@@ -58,7 +58,7 @@ def _grouped_transposed(
     coupling.tie(call, inputs, weight_axes[0])
     group, within = _by_group(coupling, call, inputs, groups)
     width = weight_axes[1]
-    _note_groups(coupling, call, group)
+    coupling.group_axes[call.index] = group
     return (merge([group, width]) if width.shape[1] > 1 else group), within
 
 
@@ -68,11 +68,6 @@ def _by_group(coupling: Coupling, call: Call, axis: Axis, groups: int) -> tuple[
         return axis, fixed_axis(1)
     group, within = coupling.split(call, axis, (groups, width))
     return group, within
-
-
-def _note_groups(coupling: Coupling, call: Call, group: Axis) -> None:
-    coupling.read(coupling.GROUPED, group)
-    coupling.group_axes[call.index] = group
 
 
 @rule("im2col")

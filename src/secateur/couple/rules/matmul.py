@@ -32,7 +32,7 @@ def linear(coupling: Coupling, call: Call) -> None:
     outputs, inputs = coupling.axes(weight)
     *outer, contracted = coupling.axes(x)
     coupling.tie(call, contracted, inputs)
-    coupling.read(coupling.CONTRACTED, contracted)
+    coupling.read(contracted)
     coupling.contract(weight, 1)
     coupling.count_macs(call, [*outer, outputs, contracted])
     axes = [*outer, outputs]
@@ -48,7 +48,7 @@ def _multiply(coupling: Coupling, call: Call, left: Value, right: Value) -> list
     a = [fixed_axis(1), *a] if vector_left else a
     b = [*b, fixed_axis(1)] if vector_right else b
     coupling.tie(call, a[-1], b[-2])
-    coupling.read(coupling.CONTRACTED, a[-1])
+    coupling.read(a[-1])
     batch = []
     depth = max(len(a), len(b)) - 2
     for i in range(depth):
@@ -56,7 +56,7 @@ def _multiply(coupling: Coupling, call: Call, left: Value, right: Value) -> list
         other = b[i - depth + len(b) - 2] if i - depth + len(b) - 2 >= 0 else fixed_axis(1)
         if own.shape[1] == other.shape[1]:
             own = coupling.tie(call, own, other)
-            coupling.read(coupling.HEADS, own)
+            coupling.note_heads(own)
         batch.append(other if own.shape[1] == 1 else own)
     coupling.count_macs(call, [*batch, a[-2], b[-1], a[-1]])
     return batch + ([] if vector_left else [a[-2]]) + ([] if vector_right else [b[-1]])
@@ -85,7 +85,7 @@ def einsum(coupling: Coupling, call: Call) -> None:
                 axes[letter] = coupling.tie(call, axes[letter], axis)
     for letter, axis in axes.items():
         if letter not in output:
-            coupling.read(coupling.CONTRACTED, axis)
+            coupling.read(axis)
     coupling.count_macs(call, list(axes.values()))
     return coupling.set(call.out, [axes[letter] for letter in output], call)
 
@@ -99,7 +99,7 @@ def grouped_product(coupling: Coupling, call: Call) -> None:
     tokens, contracted = coupling.axes(x)
     experts, inputs, outputs = coupling.axes(weight)
     coupling.tie(call, contracted, inputs)
-    coupling.read(coupling.CONTRACTED, contracted)
+    coupling.read(contracted)
     coupling.contract(weight, 1)
     coupling.pin(call, experts, "experts are chosen by number")
     coupling.pin(call, tokens, "tokens are dealt out by number")

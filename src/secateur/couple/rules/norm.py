@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from secateur.capture.trace import Call
 from secateur.couple.coupling import Coupling
-from secateur.couple.rules.registry import dimension, rule
+from secateur.couple.rules.registry import rule
 from secateur.couple.units import fixed_axis
 
 
@@ -20,8 +20,6 @@ def batch_norm(coupling: Coupling, call: Call) -> None:
         axes[1] = coupling.tie(call, axes[1], coupling.axes(value)[0])
     if call["weight"] is not None:
         coupling.norm_scales.add(call["weight"].index)
-    for axis in (axes[0], *axes[2:]):
-        coupling.read(coupling.NORMALISED, axis)
     first, *statistics = call.outputs
     coupling.set(first, axes, call)
     for out in statistics:
@@ -39,8 +37,6 @@ def layer_norm(coupling: Coupling, call: Call) -> None:
     for value in scales:
         for i, axis in enumerate(coupling.axes(value)):
             axes[first + i] = coupling.tie(call, axes[first + i], axis)
-    for axis in axes[first:]:
-        coupling.read(coupling.NORMALISED, axis)
     out, *statistics = call.outputs
     coupling.set(out, axes, call)
     for statistic in statistics:
@@ -58,16 +54,12 @@ def group_norm(coupling: Coupling, call: Call) -> None:
     for value in scales:
         axes[1] = coupling.tie(call, axes[1], coupling.axes(value)[0])
     if groups == 1:
-        group, within = fixed_axis(1), axes[1]
+        group = fixed_axis(1)
     elif groups == channels:
-        group, within = axes[1], fixed_axis(1)
+        group = axes[1]
     else:
-        group, within = coupling.split(call, axes[1], (groups, channels // groups))
-    coupling.read(coupling.GROUPED, group)
-    coupling.read(coupling.NORMALISED, within)
+        group, _ = coupling.split(call, axes[1], (groups, channels // groups))
     coupling.group_axes[call.index] = group
-    for axis in axes[2:]:
-        coupling.read(coupling.NORMALISED, axis)
     out, *statistics = call.outputs
     coupling.set(out, axes, call)
     for statistic in statistics:
@@ -77,14 +69,10 @@ def group_norm(coupling: Coupling, call: Call) -> None:
 @rule("_weight_norm_interface", "_weight_norm")
 def weight_norm(coupling: Coupling, call: Call) -> None:
     direction, magnitude = call["v"], call["g"]
-    kept = dimension(call["dim"], len(direction.shape))
     axes = list(coupling.axes(direction))
     for i, axis in enumerate(coupling.axes(magnitude)):
         if magnitude.shape[i] > 1:
             axes[i] = coupling.tie(call, axes[i], axis)
-    for i, axis in enumerate(axes):
-        if i != kept:
-            coupling.read(coupling.NORMALISED, axis)
     out, *norms = call.outputs
     coupling.set(out, axes, call)
     for value in norms:

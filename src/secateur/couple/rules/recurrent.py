@@ -31,8 +31,6 @@ def recurrent(coupling: Coupling, call: Call) -> None:
                 coupling.tie(call, coupling.axes(state)[-1], axis)
             outputs.append(output)
         below = outputs[0] if directions == 1 else concatenate(outputs)
-    for state in states:
-        coupling.pin(call, coupling.axes(state)[0], "it counts the layers")
     out, *last_states = call.outputs
     coupling.set(out, [*outer, below], call)
     for value, state in zip(last_states, states, strict=True):
@@ -51,7 +49,7 @@ def _cell(
     inner = output if projection is None else coupling.axes(projection)[1]
     coupling.tie(call, coupling.axes(from_below)[1], below)
     for axis in (below, output, inner):
-        coupling.read(coupling.CONTRACTED, axis)
+        coupling.read(axis)
     if projection is not None:
         coupling.tie(call, coupling.axes(projection)[0], output)
     for value in (from_below, from_output, projection):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from secateur.capture.trace import Call
 from secateur.couple.coupling import Coupling
-from secateur.couple.rules.registry import dimension, dimensions, pointwise, rule
+from secateur.couple.rules.registry import dimensions, pointwise, rule
 from secateur.couple.units import fixed_axis
 
 _NAMES_A_COORDINATE = ("argmax", "argmin", "median", "nanmedian")
@@ -24,7 +24,7 @@ def reduce(coupling: Coupling, call: Call) -> None:
         if names_a_coordinate:
             coupling.pin(call, axes[d], "a coordinate is named by its number")
         else:
-            coupling.read(coupling.REDUCED, axes[d])
+            coupling.read(axes[d])
     for out in call.outputs:
         if out is not None:
             kept = len(out.shape) == len(axes)
@@ -36,6 +36,5 @@ def reduce(coupling: Coupling, call: Call) -> None:
 @rule(*"softmax _softmax log_softmax _log_softmax _safe_softmax cumsum cumprod logcumsumexp".split())
 def normalise(coupling: Coupling, call: Call) -> None:
     axes = coupling.axes(call["self"])
-    coupling.read(coupling.NORMALISED, axes[dimension(call["dim"], len(axes))])
     for out in call.outputs:
         coupling.set(out, axes, call)

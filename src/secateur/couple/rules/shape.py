@@ -28,14 +28,6 @@ def view(coupling: Coupling, call: Call) -> None:
     return None
 
 
-@rule("as_strided")
-def as_strided(coupling: Coupling, call: Call) -> None:
-    x = call["self"]
-    if tuple(call["size"]) != x.shape:
-        return unknown(coupling, call)
-    return coupling.set(call.out, coupling.axes(x), call)  # another memory layout of the same tensor
-
-
 @rule("permute", "transpose", "t", "swapaxes", "numpy_T", "mT", "adjoint")
 def permute(coupling: Coupling, call: Call) -> None:
     x, ndim = call["self"], len(call["self"].shape)

@@ -1,0 +1,57 @@
+"""What it costs the model that a bundle loses so many steps, the lowest-scoring first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secateur.anatomy import Dissection
+from secateur.choice import lowest_first
+from secateur.couple.bundles import Bundle
+from secateur.errors import UsageError
+
+if TYPE_CHECKING:
+    from secateur.sensitivity import Sensitivity
+
+__all__ = ["Importance", "Loss", "by_score", "by_sensitivity"]
+
+Loss = Callable[[int], float]
+"""From a number of steps to what they cost, growing with the number."""
+Importance = Callable[[Bundle, Mapping[int, NDArray[np.float64]]], Loss]
+"""From a bundle and the scores of its groups' units to the loss."""
+
+
+def by_score(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> Loss:
+    """The share of the bundle's importance that goes, over the share that stays.
+
+    Scores of different layers do not compare, but shares of a layer do. And the less is left of a layer, the more a
+    further cut hurts: without that, whichever layer is dearest would lose everything first.
+    """
+    kept = np.zeros(bundle.steps + 1)
+    for group in bundle.groups:
+        own = scores[group.index]
+        ordered = own[lowest_first(group, own, set())].reshape(bundle.steps, -1).sum(1)
+        total = ordered.sum()
+        shares = np.cumsum(ordered) / total if total > 0 else np.arange(1, bundle.steps + 1) / bundle.steps
+        kept += 1 - np.concatenate([[0.0], shares])
+    kept /= len(bundle.groups)
+    return lambda steps: float(1 / max(kept[steps], 1e-9) - 1)
+
+
+def by_sensitivity(sensitivity: Sensitivity, dissection: Dissection) -> Importance:
+    """What the metric was seen to lose when this bundle alone was cut; scores settle what was not seen."""
+
+    def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> Loss:
+        names = [dissection.name(group) for group in bundle.groups]
+        name = next((name for name in names if name in sensitivity), None)
+        if name is None:
+            raise UsageError(
+                f"The sensitivity has no group {names[0]}; measure it anew with this model and the same `keep`."
+            )
+        tie_break = by_score(bundle, scores)
+        return lambda steps: sensitivity.loss(name, steps / bundle.steps) + 1e-6 * tie_break(steps)
+
+    return importance

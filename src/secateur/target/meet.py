@@ -1,0 +1,188 @@
+"""From a goal to a plan: a search over predicted costs, and for a latency the stopwatch.
+
+What a table of layers predicts for a whole network is off by a few per cent. So the candidate is cut and run in its
+runtime beside the dense network, and the search is told how far off it was, until the measured time fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secateur.channel_plan import Plan
+from secateur.choice import Budget, allowed_steps, steps_for
+from secateur.costs import Costs, bytes_of, macs_of, parameters_of
+from secateur.couple.bundles import Bundle
+from secateur.errors import SecateurError, UsageError
+from secateur.measure.timing import Timing
+from secateur.planner import Planner
+from secateur.target.candidates import Candidates
+from secateur.target.goal import Goal
+from secateur.target.importance import Importance
+from secateur.target.latency import LatencyTable
+from secateur.target.layers import layer_slots
+from secateur.target.outcome import Outcome, TargetUnreachable, quantity
+from secateur.target.search import Choice, Lane, search_by_importance, search_uniformly
+
+__all__ = ["Bench", "Search", "meet_goal"]
+
+_TOLERANCE = 0.05
+_GOOD_ENOUGH = 0.02
+_MOST_CANDIDATES = 6
+
+MakePlan = Callable[[], Plan]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and how a latency is measured."""
+
+    runtime: str
+    threads: int
+    batch: int
+    example_inputs: Any
+    folder: Path | None
+    """Keeps the table of layers for other plans."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Chooses by predicted costs how much of each group goes."""
+
+    planner: Planner
+    budget: Budget
+    importance: Importance
+
+    def choose(self, costs: Costs, most: float) -> Choice:
+        """Makes the planner choose; what the sizes in the code refuse is left alone, and the search begins anew."""
+        found: list[Choice] = []
+
+        def decide(bundles: Sequence[Bundle], scores: Mapping[int, NDArray[np.float64]]) -> Mapping[int, int]:
+            lanes = [Lane(b, self._stops(b), self.importance(b, scores)) for b in bundles]
+            search = search_uniformly if self.budget.scope == "layer" else search_by_importance
+            found.append(search(lanes, costs, most))
+            return found[-1].steps
+
+        self.planner.choose_by(decide)
+        return found[-1]
+
+    def _stops(self, bundle: Bundle) -> list[int]:
+        """Only one where the user said how much."""
+        amount = self.planner.amounts.get(id(bundle))
+        return allowed_steps(bundle, self.budget) if amount is None else [steps_for(bundle, amount, self.budget)]
+
+
+def meet_goal(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> Plan:
+    """The plan that meets the goal, with the outcome in it."""
+    if goal.what == "latency":
+        return _meet_latency(goal, search, bench, make_plan)
+    costs = _counted(goal, search.planner)
+    dense = costs.total({})
+    asked = _require_less(goal, dense)
+    choice = search.choose(costs, asked)
+    if not choice.reached:
+        raise _unreachable(goal, choice.cost, dense)
+    return replace(make_plan(), outcome=Outcome(goal.text, goal.what, dense, asked, choice.cost, choice.cost))
+
+
+def _counted(goal: Goal, planner: Planner) -> Costs:
+    if goal.what == "macs":
+        return macs_of(planner.dissection)
+    return (parameters_of if goal.what == "params" else bytes_of)(planner.dissection, planner.module)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    plan: Plan
+    steps: Mapping[int, int]
+    aim: float
+    predicted: float
+    wanted: float
+    dense: Timing
+    cut: Timing
+    control: Timing
+
+    @property
+    def error(self) -> float:
+        """How far what was measured is above what is wanted, as a logarithm."""
+        return math.log(self.cut.seconds / self.wanted)
+
+
+def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> Plan:
+    slots = layer_slots(search.planner.dissection)
+    candidates = Candidates(search.planner.module, bench.example_inputs, bench.runtime, bench.threads)
+    table = LatencyTable(bench.runtime, bench.threads, bench.folder)
+    table.measure(slots)
+    dense = candidates.time_dense().seconds
+    aim = _require_less(goal, dense)
+    costs = table.costs(slots, dense / table.costs(slots).total({}))
+    attempts: list[_Attempt] = []
+    reached = True
+    while len(attempts) < _MOST_CANDIDATES:
+        choice = search.choose(costs, aim)
+        if any(choice.steps == attempt.steps for attempt in attempts):
+            break  # no other cut comes closer
+        plan = make_plan()
+        timings = candidates.time(plan)
+        wanted = goal.absolute(timings[0].seconds)
+        attempts.append(_Attempt(plan, choice.steps, aim, choice.cost, wanted, *timings))
+        reached = choice.reached
+        if abs(attempts[-1].error) <= _GOOD_ENOUGH or (not reached and attempts[-1].error > 0):
+            break
+        aim = min(_next_aim(attempts), 0.995 * dense)
+    best = min(attempts, key=lambda attempt: abs(attempt.error))
+    outcome = _outcome(goal, best, attempts, bench, candidates.measured_in)
+    if best.error > math.log1p(_TOLERANCE) and not reached:
+        raise _unreachable(goal, outcome.reached, outcome.dense)
+    return replace(best.plan, outcome=outcome)
+
+
+def _next_aim(attempts: Sequence[_Attempt]) -> float:
+    """Where the measured latency should be right, as far as the attempts tell."""
+    above = [attempt for attempt in attempts if attempt.error > 0]
+    below = [attempt for attempt in attempts if attempt.error <= 0]
+    if not above or not below:
+        return attempts[-1].aim * math.exp(-attempts[-1].error)
+    high, low = min(above, key=lambda each: each.error), max(below, key=lambda each: each.error)
+    way = -low.error / (high.error - low.error)
+    return math.exp((1 - way) * math.log(low.aim) + way * math.log(high.aim))
+
+
+def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], bench: Bench, measured_in: str) -> Outcome:
+    dense = best.dense.seconds
+    threads = "one thread" if bench.threads == 1 else f"{bench.threads} threads"
+    return Outcome(
+        goal.text,
+        goal.what,
+        dense,
+        best.wanted,
+        best.predicted,
+        best.cut.seconds,
+        best.cut.low * dense,
+        best.cut.high * dense,
+        (best.control.low, best.control.ratio, best.control.high),
+        f"{measured_in}, {threads}, batch {bench.batch}",
+        tuple((attempt.predicted, attempt.cut.seconds) for attempt in attempts),
+    )
+
+
+def _require_less(goal: Goal, dense: float) -> float:
+    asked = goal.absolute(dense)
+    if asked >= dense:
+        raise UsageError(
+            f"The target {goal} is met without any cut: the model has {quantity(goal.what, dense)}. Ask for less."
+        )
+    return asked
+
+
+def _unreachable(goal: Goal, closest: float, dense: float) -> SecateurError:
+    return TargetUnreachable(
+        f"The target {goal} cannot be reached: with every group at its floor, {quantity(goal.what, closest)} are left "
+        f"({closest / dense:.2f} × dense). Ask for that, lower `floor`, or see secateur.inspect for what cannot be cut."
+    )
