@@ -21,6 +21,12 @@ def _one_thread_one_seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured on the machine that runs the tests decides nothing in them."""
+    monkeypatch.setenv("SECATEUR_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture
 def convnet() -> ConvNet:
     return ConvNet()

@@ -78,6 +78,22 @@ def test_a_disturbance_in_some_rounds_does_not_move_the_ratio() -> None:
     assert timings["b"].ratio == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("seconds", "untimed"), [(0.002, 1), (0.02, 0)])
+def test_short_calls_find_their_data_in_the_cache(seconds: float, untimed: int) -> None:
+    """The first call after another one takes five times as long; only long calls are counted with that."""
+    clock = FakeClock()
+    last = ""
+
+    def call(name: str) -> None:
+        nonlocal last
+        clock.call(seconds if last == name else 5 * seconds)
+        last = name
+
+    calls = {name: lambda name=name: call(name) for name in ("a", "b", "c")}
+    timings = time_in_turns(calls, clock=clock, max_seconds=0)
+    assert timings["b"].seconds == pytest.approx(seconds if untimed else 5 * seconds)
+
+
 def test_noise_that_never_settles_is_admitted() -> None:
     clock = FakeClock()
     noise = iter(torch.rand(100_000, generator=torch.Generator().manual_seed(0)).tolist())

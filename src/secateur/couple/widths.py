@@ -6,7 +6,7 @@ width with 3/4 of the heads and half of the width left has 3/8 of its length.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,30 +14,42 @@ from numpy.typing import NDArray
 
 from secateur.couple.units import Axis, Units
 
-__all__ = ["Shares", "Width", "Widths"]
+__all__ = ["Need", "Shares", "Width", "Widths"]
 
 Shares = Mapping[int, float]
 """By the index of a group, the share of its units that is left; groups that are not listed are whole."""
 
 
 @dataclass(frozen=True)
-class Width:
-    """Parts of an axis: so many coordinates, each of which needs a unit of each of these groups."""
+class Need:
+    """That a coordinate needs a unit of a group; where it needs several of them, `before` others are alive already."""
 
-    parts: tuple[tuple[int, tuple[int, ...]], ...]
+    group: int
+    size: int
+    before: int
+
+    def met(self, share: float) -> float:
+        return share if self.before == 0 else (share * self.size - self.before) / (self.size - self.before)
+
+
+@dataclass(frozen=True)
+class Width:
+    """Parts of an axis: so many coordinates, and what each of them needs."""
+
+    parts: tuple[tuple[int, tuple[Need, ...]], ...]
 
     def at(self, shares: Shares) -> int:
         length = 0.0
-        for coordinates, groups in self.parts:
+        for coordinates, needs in self.parts:
             left = float(coordinates)
-            for group in groups:
-                left *= shares.get(group, 1.0)
+            for need in needs:
+                left *= need.met(shares.get(need.group, 1.0))
             length += left
         return round(length)
 
     @property
     def groups(self) -> frozenset[int]:
-        return frozenset(group for _, groups in self.parts for group in groups)
+        return frozenset(need.group for _, needs in self.parts for need in needs)
 
 
 class Widths:
@@ -46,6 +58,7 @@ class Widths:
     def __init__(self, units: Units, group_of: NDArray[np.int64]) -> None:
         self._units = units
         self._group_of = group_of
+        self._sizes = np.bincount(group_of[group_of >= 0]).tolist()
         self._known: dict[int, tuple[Axis, Width]] = {}
 
     def __call__(self, axis: Axis) -> Width:
@@ -62,11 +75,14 @@ class Widths:
         groups = self._group_of[resolved]
         first = groups[:, :1]
         if (groups == first).all():  # most axes belong to one group, or to none
-            return Width(((groups.shape[1], tuple(g for g in first[:, 0].tolist() if g >= 0)),))
+            return Width(((groups.shape[1], self._needs(first[:, 0].tolist())),))
         kinds, counts = np.unique(groups, axis=1, return_counts=True)
         return Width(
-            tuple(
-                (count, tuple(group for group in kind if group >= 0))
-                for kind, count in zip(kinds.T.tolist(), counts.tolist(), strict=True)
-            )
+            tuple((count, self._needs(kind)) for kind, count in zip(kinds.T.tolist(), counts.tolist(), strict=True))
+        )
+
+    def _needs(self, groups: Sequence[int]) -> tuple[Need, ...]:
+        """Of different units: one that fills several rows of a column was packed into one."""
+        return tuple(
+            Need(group, self._sizes[group], groups[:i].count(group)) for i, group in enumerate(groups) if group >= 0
         )

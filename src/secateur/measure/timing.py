@@ -20,6 +20,9 @@ from secateur.measure.clocks import Clock, thread_clock
 __all__ = ["Outcome", "Timing", "time_in_turns"]
 
 SAMPLE_SECONDS = 1e-3
+# Shorter calls run once before their time counts, to bring their data back to the cache: otherwise each would pay for
+# what ran before it, but for the first and the last in turn, which run twice in a row.
+WARMED_BELOW = 10e-3
 TARGET_HALF_WIDTH = 0.02
 MIN_ROUNDS, MAX_ROUNDS, ROUNDS_BETWEEN_LOOKS = 20, 400, 10
 BOOTSTRAPS = 400
@@ -70,12 +73,15 @@ def time_in_turns(
 ) -> dict[str, Timing]:
     """Times the calls against the first of them, until every interval is narrow or the time is up."""
     names = list(calls)
-    repeats = {name: _calls_per_sample(call, clock) for name, call in calls.items()}
+    singles = {name: _seconds_of_one(call, clock) for name, call in calls.items()}
+    repeats = {name: max(1, math.ceil(SAMPLE_SECONDS / seconds)) for name, seconds in singles.items()}
     samples: dict[str, list[float]] = {name: [] for name in names}
     waits: dict[str, list[float]] = {name: [] for name in names}
     deadline = time.monotonic() + max_seconds
     for rounds in range(1, MAX_ROUNDS + 1):
         for name in names if rounds % 2 else reversed(names):
+            if singles[name] < WARMED_BELOW:
+                calls[name]()
             started = time.perf_counter()
             samples[name].append(clock(calls[name], repeats[name]) / repeats[name])
             waits[name].append((time.perf_counter() - started) / repeats[name])
@@ -87,9 +93,9 @@ def time_in_turns(
     return timings
 
 
-def _calls_per_sample(call: Callable[[], Any], clock: Clock) -> int:
+def _seconds_of_one(call: Callable[[], Any], clock: Clock) -> float:
     clock(call, 2)  # the first calls allocate memory and choose kernels
-    return max(1, math.ceil(SAMPLE_SECONDS / max(min(clock(call, 1) for _ in range(3)), 1e-7)))
+    return max(min(clock(call, 1) for _ in range(3)), 1e-7)
 
 
 def _summarise(samples: Mapping[str, list[float]], waits: Mapping[str, list[float]]) -> dict[str, Timing]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from secateur.atomic import replace_file
 from secateur.result import Record, Result
@@ -14,6 +13,7 @@ __all__ = ["save_curve"]
 # Okabe and Ito's colours, told apart by every kind of colour vision; each line has a marker of its own as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
+PAGE_CONFIG = {"displaylogo": False, "responsive": True}
 
 
 def save_curve(results: Mapping[str, Result], path: str | Path) -> None:
@@ -46,7 +46,7 @@ def save_curve(results: Mapping[str, Result], path: str | Path) -> None:
     if metrics == {"accuracy"}:
         figure.update_yaxes(tickformat=".0%")
     with replace_file(path) as partial:
-        figure.write_html(partial, include_plotlyjs=True, full_html=True, config=_page_config())
+        figure.write_html(partial, include_plotlyjs=True, full_html=True, config=PAGE_CONFIG)
 
 
 def _epochs_from_cut(records: tuple[Record, ...]) -> list[float]:
@@ -56,7 +56,3 @@ def _epochs_from_cut(records: tuple[Record, ...]) -> list[float]:
 
 def _hover(record: Record) -> str:
     return f"{record.stop}: {record.metric:.4f}{record.pruned}"
-
-
-def _page_config() -> dict[str, Any]:
-    return {"displaylogo": False, "responsive": True}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from secateur.result import Record
 
-__all__ = ["Display", "LiveDisplay", "PlainDisplay", "SilentDisplay", "make_display", "working"]
+__all__ = ["Display", "LiveDisplay", "PlainDisplay", "SilentDisplay", "make_display", "steps", "working"]
 
 
 class Display(Protocol):
@@ -46,6 +48,19 @@ def working(on: str) -> Iterator[None]:
     else:
         print(on, file=sys.stderr, flush=True)
         yield
+
+
+@contextmanager
+def steps(total: int, title: str) -> Iterator[Callable[[str], None]]:
+    """Yields a function to call with a few words whenever one of `total` steps begins."""
+    if sys.stderr.isatty():
+        finished = count()
+        with _bar() as bar:
+            task = bar.add_task(title, total=total, news="")
+            yield lambda text: bar.update(task, completed=next(finished), news=text)
+    else:
+        begun = count(1)
+        yield lambda text: print(f"{title}: {next(begun)}/{total} {text}", file=sys.stderr, flush=True)
 
 
 class SilentDisplay:
@@ -113,17 +128,7 @@ class LiveDisplay:
         self._title = title
         self._metric = "metric"
         self._last = ""
-        self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[news]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=Console(stderr=True),
-            transient=True,
-        )
+        self._bar = _bar()
         self._task: TaskID | None = None
 
     def start(self, batches: int, done: int, metric: str) -> None:
@@ -150,6 +155,20 @@ class LiveDisplay:
     def _update(self, **changes: object) -> None:
         if self._task is not None:
             self._bar.update(self._task, **changes)  # type: ignore[arg-type]
+
+
+def _bar() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[news]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=Console(file=sys.stderr),  # the one of now: it is bent away while a model is exported
+        transient=True,
+    )
 
 
 def _line(record: Record, metric: str) -> str:

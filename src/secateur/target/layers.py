@@ -12,7 +12,7 @@ from typing import Any
 
 from secateur.anatomy import Dissection
 from secateur.couple.coupling import Contraction
-from secateur.couple.widths import Shares, Width, Widths
+from secateur.couple.widths import Need, Shares, Width, Widths
 
 __all__ = ["Layer", "LayerSlot", "layer_slots"]
 
@@ -137,7 +137,7 @@ def _fixed(length: int) -> Width:
 
 def _product(axes: list[Any], widths: Widths) -> Width:
     """The width of several axes taken as one."""
-    parts: list[tuple[int, tuple[int, ...]]] = [(1, ())]
+    parts: list[tuple[int, tuple[Need, ...]]] = [(1, ())]
     for axis in axes:
         parts = [(n * m, (*own, *more)) for n, own in parts for m, more in widths(axis).parts]
     return Width(tuple(parts))

@@ -7,6 +7,7 @@ runtime beside the dense network, and the search is told how far off it was, unt
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from secateur.channel_plan import Plan
 from secateur.choice import Budget, allowed_steps, steps_for
 from secateur.costs import Costs, bytes_of, macs_of, parameters_of
 from secateur.couple.bundles import Bundle
-from secateur.errors import SecateurError, UsageError
+from secateur.errors import SecateurError, SecateurWarning, UsageError
 from secateur.measure.timing import Timing
 from secateur.planner import Planner
 from secateur.target.candidates import Candidates
@@ -35,6 +36,7 @@ __all__ = ["Bench", "Search", "meet_goal"]
 _TOLERANCE = 0.05
 _GOOD_ENOUGH = 0.02
 _MOST_CANDIDATES = 6
+_MOST_AIMS = 12
 
 MakePlan = Callable[[], Plan]
 
@@ -124,14 +126,18 @@ def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan)
     costs = table.costs(slots, dense / table.costs(slots).total({}))
     attempts: list[_Attempt] = []
     reached = True
-    while len(attempts) < _MOST_CANDIDATES:
+    for _ in range(_MOST_AIMS):
         choice = search.choose(costs, aim)
-        if any(choice.steps == attempt.steps for attempt in attempts):
-            break  # no other cut comes closer
-        plan = make_plan()
-        timings = candidates.time(plan)
-        wanted = goal.absolute(timings[0].seconds)
-        attempts.append(_Attempt(plan, choice.steps, aim, choice.cost, wanted, *timings))
+        known = next((attempt for attempt in attempts if attempt.steps == choice.steps), None)
+        if known is not None:
+            attempts.append(replace(known, aim=aim))
+        elif len({attempt.predicted for attempt in attempts}) == _MOST_CANDIDATES:
+            break
+        else:
+            plan = make_plan()
+            timings = candidates.time(plan)
+            wanted = goal.absolute(timings[0].seconds)
+            attempts.append(_Attempt(plan, choice.steps, aim, choice.cost, wanted, *timings))
         reached = choice.reached
         if abs(attempts[-1].error) <= _GOOD_ENOUGH or (not reached and attempts[-1].error > 0):
             break
@@ -140,6 +146,13 @@ def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan)
     outcome = _outcome(goal, best, attempts, bench, candidates.measured_in)
     if best.error > math.log1p(_TOLERANCE) and not reached:
         raise _unreachable(goal, outcome.reached, outcome.dense)
+    if abs(best.error) > math.log1p(_TOLERANCE):
+        warnings.warn(
+            f"The closest to {goal} that whole steps of channels allow is {quantity('latency', outcome.reached)}, "
+            f"{outcome.reached / outcome.asked - 1:+.0%}; a smaller multiple_of makes the steps finer.",
+            SecateurWarning,
+            stacklevel=4,
+        )
     return replace(best.plan, outcome=outcome)
 
 
@@ -149,8 +162,9 @@ def _next_aim(attempts: Sequence[_Attempt]) -> float:
     below = [attempt for attempt in attempts if attempt.error <= 0]
     if not above or not below:
         return attempts[-1].aim * math.exp(-attempts[-1].error)
-    high, low = min(above, key=lambda each: each.error), max(below, key=lambda each: each.error)
-    way = -low.error / (high.error - low.error)
+    high, low = min(above, key=lambda each: each.aim), max(below, key=lambda each: each.aim)
+    # A straight line first; once that leads nowhere new, halves.
+    way = -low.error / (high.error - low.error) if len(attempts) <= _MOST_CANDIDATES else 0.5
     return math.exp((1 - way) * math.log(low.aim) + way * math.log(high.aim))
 
 
@@ -168,7 +182,7 @@ def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], bench: Be
         best.cut.high * dense,
         (best.control.low, best.control.ratio, best.control.high),
         f"{measured_in}, {threads}, batch {bench.batch}",
-        tuple((attempt.predicted, attempt.cut.seconds) for attempt in attempts),
+        tuple(dict.fromkeys((attempt.predicted, attempt.cut.seconds) for attempt in attempts)),
     )
 
 

@@ -1,0 +1,55 @@
+"""`secateur hardware`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secateur.commands.errors import command_line, errors_in_one_sentence
+
+__all__ = ["hardware"]
+
+
+def hardware(
+    again: Annotated[bool, typer.Option("--again", help="Measure even if this machine was measured before.")] = False,
+    html: Annotated[
+        Path, typer.Option("--html", "-o", help="The file for the page with the charts.", dir_okay=False)
+    ] = Path("secateur-hardware.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print every measurement as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Measure what zeros and fewer channels buy on this machine, and which channel counts it likes.
+
+    Takes about three minutes on two cores, best while nothing else runs. The result is kept for this machine: the next
+    call shows it at once, and planning uses it.
+
+    Example: secateur hardware --again --html hardware.html
+    """
+    with errors_in_one_sentence(debug, f"Stopped; nothing was kept. `{command_line()}` measures from the start."):
+        from rich.console import Console
+
+        from secateur.hardware.cache import load_cached, save_cached
+        from secateur.hardware.layers import runtimes_here
+        from secateur.hardware.study import study_hardware
+        from secateur.report.hardware_console import print_hardware
+        from secateur.report.hardware_page import save_hardware_page
+
+        report = None if again else load_cached()
+        cached = report is not None
+        if report is None:
+            report = study_hardware()
+            save_cached(report)
+        save_hardware_page(report, html)
+        if as_json:
+            import json
+
+            print(json.dumps(report.to_json(), indent=2))
+        else:
+            print_hardware(report, Console())
+            print(f"The charts are in {html}.")
+            if cached:
+                print(f"All of this was measured {report.measured_at}; `secateur hardware --again` measures anew.")
+                for runtime in report.not_measured(runtimes_here()):
+                    print(f"{runtime} was not installed then.")
