@@ -46,6 +46,7 @@ def plan_channels(
     batch: int | None = None,
     threads: int = 1,
     sensitivity: Sensitivity | None = None,
+    progress: bool = True,
 ) -> Plan:
     """Ranks the channels and heads of `model` and plans the removal of the `amount` that matters least.
 
@@ -73,6 +74,7 @@ def plan_channels(
         threads: for a latency; one thread is timed by its CPU time, several by the wall clock.
         sensitivity: for a target, what `secateur.sensitivity` measured: the search then weighs the metric that each
             group costs, instead of scores.
+        progress: for a latency, False for silence.
     """
     _require_options(amount, target, scope, iterations, data, already)
     require_module(model)
@@ -97,7 +99,7 @@ def plan_channels(
 
     budget = Budget(scope or "global", alignment, floor)
     importance = by_score if sensitivity is None else by_sensitivity(sensitivity, dissection)
-    bench = Bench(runtime, threads, batch_of(example_inputs), example_inputs, cache_folder())
+    bench = Bench(runtime, threads, batch_of(example_inputs), example_inputs, cache_folder(), progress)
     make_plan = partial(planner.plan, budget.scope, scorer.name, example_inputs)
     return meet_goal(parse_goal(target), Search(planner, budget, importance), bench, make_plan)
 

@@ -100,7 +100,8 @@ class ChannelPruner:
 
     def prune(self, tuner: Tuner, progress: float) -> None:
         if self.target is not None:
-            options: dict[str, Any] = {**self.ranking, "target": self._target_at(progress, tuner.plan)}
+            target = self._target_at(progress, tuner.plan)
+            options: dict[str, Any] = {**self.ranking, "target": target, "progress": False}
         else:
             options = {**options_at(self.amount, self.ranking, self.schedule, progress), "already": tuner.plan}
         try:

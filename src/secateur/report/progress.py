@@ -40,9 +40,11 @@ def make_display(enabled: bool, title: str = "") -> Display:
 
 
 @contextmanager
-def working(on: str) -> Iterator[None]:
+def working(on: str, enabled: bool = True) -> Iterator[None]:
     """Says what takes a while where there are no steps to count."""
-    if sys.stderr.isatty():
+    if not enabled:
+        yield
+    elif sys.stderr.isatty():
         with Console(stderr=True).status(on):
             yield
     else:
@@ -51,9 +53,11 @@ def working(on: str) -> Iterator[None]:
 
 
 @contextmanager
-def steps(total: int, title: str) -> Iterator[Callable[[str], None]]:
+def steps(total: int, title: str, enabled: bool = True) -> Iterator[Callable[[str], None]]:
     """Yields a function to call with a few words whenever one of `total` steps begins."""
-    if sys.stderr.isatty():
+    if not enabled:
+        yield lambda text: None
+    elif sys.stderr.isatty():
         finished = count()
         with _bar() as bar:
             task = bar.add_task(title, total=total, news="")

@@ -53,9 +53,10 @@ class LatencyTable:
                 self._seconds = {str(layer): float(seconds) for layer, seconds in stored["seconds"].items()}
         self._grids: dict[Layer, _Grid] = {}
 
-    def measure(self, slots: Sequence[LayerSlot], on_layer: Callable[[], object] = lambda: None) -> None:
+    def measure(self, slots: Sequence[LayerSlot], begin: Callable[[str], object]) -> None:
         """Times every layer of the slots over its grid of widths, unless it is known already."""
         for dense in self.families(slots):
+            begin(str(dense))
             axes = _axes([slot for slot in slots if slot.dense == dense])
             points = [dense.with_widths(widths) for widths in itertools.product(*axes)]
             unknown = [layer for layer in points if _key(layer) not in self._seconds]
@@ -63,7 +64,6 @@ class LatencyTable:
                 self._seconds.update(zip(map(_key, unknown), self._time(unknown), strict=True))
             rates = np.array([self._seconds[_key(layer)] / layer.macs for layer in points])
             self._grids[dense] = _Grid(axes, rates.reshape([len(axis) for axis in axes]))
-            on_layer()
         if self._path is not None:
             write_text(self._path, json.dumps({"seconds": self._seconds}))
 

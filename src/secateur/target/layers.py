@@ -49,6 +49,12 @@ class Layer:
         """The sizes that a cut may change."""
         return self.batch, self.columns, self.inner, self.groups
 
+    def __str__(self) -> str:
+        if self.kernel:
+            inner, columns = self.inner * self.groups, self.columns * self.groups
+            return f"{'×'.join(map(str, self.kernel))} {self.kind}, {inner} → {columns} channels"
+        return f"{self.kind} {self.inner} → {self.columns}"
+
     def with_widths(self, widths: tuple[int, ...]) -> Layer:
         batch, columns, inner, groups = widths
         return replace(self, batch=batch, columns=columns, inner=inner, groups=groups)

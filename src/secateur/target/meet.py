@@ -23,6 +23,7 @@ from secateur.couple.bundles import Bundle
 from secateur.errors import SecateurError, SecateurWarning, UsageError
 from secateur.measure.timing import Timing
 from secateur.planner import Planner
+from secateur.report.progress import steps, working
 from secateur.target.candidates import Candidates
 from secateur.target.goal import Goal
 from secateur.target.importance import Importance
@@ -51,6 +52,7 @@ class Bench:
     example_inputs: Any
     folder: Path | None
     """Keeps the table of layers for other plans."""
+    progress: bool
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,9 @@ def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan)
     slots = layer_slots(search.planner.dissection)
     candidates = Candidates(search.planner.module, bench.example_inputs, bench.runtime, bench.threads)
     table = LatencyTable(bench.runtime, bench.threads, bench.folder)
-    table.measure(slots)
+    families = table.families(slots)
+    with steps(len(families), f"timing layers in {bench.runtime}", bench.progress) as begin:
+        table.measure(slots, begin)
     dense = candidates.time_dense().seconds
     aim = _require_less(goal, dense)
     costs = table.costs(slots, dense / table.costs(slots).total({}))
@@ -135,7 +139,8 @@ def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan)
             break
         else:
             plan = make_plan()
-            timings = candidates.time(plan)
+            with working(f"timing candidate {len(attempts) + 1} in {bench.runtime}", bench.progress):
+                timings = candidates.time(plan)
             wanted = goal.absolute(timings[0].seconds)
             attempts.append(_Attempt(plan, choice.steps, aim, choice.cost, wanted, *timings))
         reached = choice.reached
