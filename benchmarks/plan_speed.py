@@ -35,10 +35,10 @@ from typing import Any
 
 import torch
 from plan_speed_models import SUBJECTS, Subject, llama_1b_on_meta
-from select_speed import peak_extra_megabytes
 from torch import nn
 
 import secateur
+from secateur.measure.memory import peak_extra_megabytes
 
 AMOUNT = 0.5
 LIMIT_SECONDS = 120
@@ -332,7 +332,7 @@ def measure_memory(subject: Subject) -> tuple[float, float, float]:
     take_turn(with_secateur, small_model(), torch.randn(1, 3, 8, 8))
     torch.manual_seed(0)
     model, inputs = subject.build().eval(), subject.inputs()
-    size = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())) / 2**20
+    size = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())) / 1e6
     forward(model, inputs)
     gc.collect()
     single = peak_extra_megabytes(lambda: forward(model, inputs))

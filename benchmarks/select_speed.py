@@ -12,12 +12,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
 import secateur
 from secateur.measure.clocks import wall_clock
+from secateur.measure.memory import peak_extra_megabytes
 from secateur.measure.timing import time_in_turns
 from secateur.rank import Cutoff, find_cutoff
 
@@ -60,7 +60,7 @@ def compare_with_torch(weights: int) -> None:
     for name, timing in timings.items():
         print(f"  {name:<13}{timing.seconds:8.3f} s   {timing} × radix")
     for name, peak in peaks.items():
-        print(f"  {name:<13}{peak:8.0f} MB at most beyond the weights")
+        print(f"  {name:<13}{beyond_weights(peak):>36}")
 
 
 def measure_alone(weights: int) -> None:
@@ -69,7 +69,7 @@ def measure_alone(weights: int) -> None:
     started = time.perf_counter()
     peak = peak_extra_megabytes(lambda: find_cutoff(lambda: layers, count))
     seconds = time.perf_counter() - started
-    print(f"\n{weights:,} weights in {len(layers)} layers: {seconds:.2f} s, {peak:.0f} MB at most beyond the weights")
+    print(f"\n{weights:,} weights in {len(layers)} layers: {seconds:.2f} s, {beyond_weights(peak)}")
     model = torch.nn.Sequential()
     for layer in layers:
         linear = torch.nn.Linear(1, 1, bias=False)
@@ -81,25 +81,14 @@ def measure_alone(weights: int) -> None:
     seconds = time.perf_counter() - started
     packed = sum(layer.bits.nbytes for layer in masks[0].layers.values()) / 1e6
     print(
-        f"  plan_weights: {seconds:.2f} s, {peak:.0f} MB at most beyond the weights, of which {packed:.0f} MB are the "
-        f"masks; exactly {masks[0].zeros:,} selected"
+        f"  plan_weights: {seconds:.2f} s, {beyond_weights(peak)}, of which {packed:.0f} MB are the masks; "
+        f"exactly {masks[0].zeros:,} selected"
     )
     assert masks[0].zeros == count
 
 
-def peak_extra_megabytes(call: Callable[[], object]) -> float:
-    """How far the resident memory rose above where it was; Linux resets its high-water mark on request."""
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status_megabytes("VmRSS")
-    call()
-    return _status_megabytes("VmHWM") - before
-
-
-def _status_megabytes(field: str) -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"this system does not report {field}")
+def beyond_weights(peak: float | None) -> str:
+    return "memory not measured" if peak is None else f"{peak:.0f} MB at most beyond the weights"
 
 
 if __name__ == "__main__":

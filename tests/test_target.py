@@ -17,6 +17,9 @@ from torch.utils.data import DataLoader
 import secateur
 from secateur.examples.mobilenet_v2 import MobileNetV2
 from secateur.examples.small_resnet import SmallResNet
+from secateur.measure.comparison import Comparison
+from secateur.measure.machine import this_machine
+from secateur.measure.runner import Ready
 from secateur.measure.size import count_macs, measure_size
 from secateur.measure.timing import Timing
 from secateur.target import candidates, latency
@@ -182,36 +185,26 @@ def test_important_channels_are_kept_where_they_are_cheap() -> None:
 
 
 class Machine:
-    """Layers and networks take the time that their multiply-adds say, and networks `bias` times as long."""
+    """Layers take the time that their multiply-adds say, and cut networks the share of it to the power of `bias`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, bias: float = 1.0, fixed: float = 0.0) -> None:
         self.bias, self.fixed = bias, fixed
         self.layers = 0
         monkeypatch.setattr(latency.LatencyTable, "_time", lambda _, layers: self.time_layers(layers))
-        monkeypatch.setattr(candidates.Candidates, "_time", lambda own, more: self.time_networks(own, more))
+        monkeypatch.setattr(candidates, "compare_ready", self.time_networks)
 
     def time_layers(self, layers: list[Layer]) -> list[float]:
         self.layers += len(layers)
         return [1e-9 * layer.macs for layer in layers]
 
-    def time_networks(self, own: candidates.Candidates, more: dict[str, Any]) -> dict[str, Timing]:
-        macs = count_macs(own._module, own._inputs)
-        dense = 1e-9 * macs + self.fixed
-        timings = {name: Timing(dense, 1.0, 0.99, 1.01, 20) for name in ("dense", "null control")}
-        if more:
-            share = self.cut_macs / macs
-            seconds = 1e-9 * macs * share**self.bias + self.fixed
-            timings["cut"] = Timing(seconds, seconds / dense, 0.99 * seconds / dense, 1.01 * seconds / dense, 20)
-        return timings
-
-    def follow(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        load = candidates.Candidates._load
-
-        def loading(own: candidates.Candidates, model: nn.Module) -> Any:
-            self.cut_macs = count_macs(model, own._inputs)
-            return load(own, model)
-
-        monkeypatch.setattr(candidates.Candidates, "_load", loading)
+    def time_networks(self, entries: list[Ready], max_seconds: float) -> Comparison:
+        macs = {entry.runner.name: count_macs(entry.runner.model, IMAGE) for entry in entries}
+        dense = macs["dense"]
+        seconds = {name: 1e-9 * dense * (own / dense) ** self.bias + self.fixed for name, own in macs.items()}
+        ratios = {name: own / seconds["dense"] for name, own in seconds.items()}
+        timings = {name: Timing(seconds[name], r, 0.99 * r, 1.01 * r, 20) for name, r in ratios.items()}
+        control = timings.pop("null control")
+        return Comparison("dense", timings, control, "eager", "float32", 1, this_machine())
 
 
 @pytest.mark.parametrize("target", ["latency=0.75", "latency=0.5", "latency=0.33", "latency=5ms"])
@@ -219,8 +212,7 @@ class Machine:
 def test_a_latency_is_met_though_the_prediction_is_off(
     monkeypatch: pytest.MonkeyPatch, target: str, bias: float
 ) -> None:
-    machine = Machine(monkeypatch, bias)
-    machine.follow(monkeypatch)
+    Machine(monkeypatch, bias)
     model = SmallResNet(widths=(64, 128)).eval()
     plan = secateur.plan_channels(model, IMAGE, target=target)
     met = plan.outcome
@@ -235,14 +227,13 @@ def test_a_latency_is_met_though_the_prediction_is_off(
 def test_a_latency_that_does_not_shrink_is_called_unreachable(
     monkeypatch: pytest.MonkeyPatch, model: nn.Module
 ) -> None:
-    Machine(monkeypatch, fixed=1.0).follow(monkeypatch)
+    Machine(monkeypatch, fixed=1.0)
     with pytest.raises(TargetUnreachable, match="cannot be reached"):
         secateur.plan_channels(model, IMAGE, target="latency=0.5")
 
 
 def test_layers_are_timed_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, model: nn.Module) -> None:
     machine = Machine(monkeypatch)
-    machine.follow(monkeypatch)
     secateur.plan_channels(model, IMAGE, target="latency=0.5")
     timed = machine.layers
     assert timed > 0
@@ -258,7 +249,6 @@ def test_a_damaged_table_is_measured_anew(
 ) -> None:
     monkeypatch.setenv("SECATEUR_CACHE", str(tmp_path))
     machine = Machine(monkeypatch)
-    machine.follow(monkeypatch)
     secateur.plan_channels(model, IMAGE, target="latency=0.5")
     timed = machine.layers
     (file,) = tmp_path.glob("layers-*.json")
@@ -268,7 +258,7 @@ def test_a_damaged_table_is_measured_anew(
 
 
 def test_a_batch_can_be_given(monkeypatch: pytest.MonkeyPatch, model: nn.Module) -> None:
-    Machine(monkeypatch).follow(monkeypatch)
+    Machine(monkeypatch)
     plan = secateur.plan_channels(model, IMAGE, target="latency=0.5", batch=4)
     assert plan.outcome is not None
     assert "batch 4" in plan.outcome.measured_in

@@ -98,7 +98,7 @@ def plan_channels(
     from secateur.target.meet import Bench, Search, meet_goal
 
     budget = Budget(scope or "global", alignment, floor)
-    importance = by_score if sensitivity is None else by_sensitivity(sensitivity, dissection)
+    importance = by_score(dissection) if sensitivity is None else by_sensitivity(sensitivity, dissection)
     bench = Bench(runtime, threads, batch_of(example_inputs), example_inputs, cache_folder(), progress)
     make_plan = partial(planner.plan, budget.scope, scorer.name, example_inputs)
     return meet_goal(parse_goal(target), Search(planner, budget, importance), bench, make_plan)

@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from secateur.commands.demo import demo
+from secateur.commands.hardware import hardware
+from secateur.commands.measure import measure
+from secateur.commands.sensitivity import sensitivity
 
 __all__ = ["main"]
 
@@ -35,7 +38,7 @@ def _secateur(
     pass
 
 
-for command in (demo,):
+for command in (demo, hardware, measure, sensitivity):
     app.command()(command)
 
 

@@ -1,6 +1,8 @@
 """The errors and the warning that secateur raises: each says what is wrong and what to do."""
 
-__all__ = ["LossDiverged", "SecateurError", "SecateurWarning", "UsageError"]
+import re
+
+__all__ = ["LossDiverged", "SecateurError", "SecateurWarning", "UsageError", "in_brief"]
 
 
 class SecateurError(Exception):
@@ -17,3 +19,9 @@ class LossDiverged(SecateurError):
 
 class SecateurWarning(UserWarning):
     """The call works, but the outcome may not be what its author wants."""
+
+
+def in_brief(error: BaseException) -> str:
+    """Somebody else's error within a sentence of ours: its kind and the first line of what it says, without colours."""
+    message = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    return f"{type(error).__name__}: {message.partition(chr(10))[0]}".rstrip(": .")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from secateur.capture.forward import tensors_in
 from secateur.errors import UsageError
+from secateur.modes import evaluating
 
-__all__ = ["as_call", "batch_of", "copied", "with_batch"]
+__all__ = ["as_call", "batch_of", "copied", "found_in_batch", "in_signature_order", "with_batch"]
 
 
 def as_call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -37,6 +40,15 @@ def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     return tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, (args, kwargs))  # type: ignore[no-any-return]
 
 
+def in_signature_order(model: nn.Module, example_inputs: Any) -> Any:
+    """The same inputs with keyword arguments in the model's own order, others after them, and without None."""
+    if not isinstance(example_inputs, Mapping):
+        return example_inputs
+    names = [name for name in signature(model.forward).parameters if name in example_inputs]
+    names += sorted(example_inputs.keys() - set(names))
+    return {name: example_inputs[name] for name in names if example_inputs[name] is not None}
+
+
 def batch_of(example_inputs: Any) -> int:
     """The length of the first axis of the first tensor that has one; 0 if none has."""
     tensors = (item for item in tree_leaves(as_call(example_inputs)) if isinstance(item, Tensor))
@@ -53,3 +65,40 @@ def with_batch(example_inputs: Any, batch: int) -> Any:
         return item[torch.arange(batch, device=item.device) % present]
 
     return example_inputs if batch == present or not present else tree_map(resized, example_inputs)
+
+
+def found_in_batch(
+    model: nn.Module, loss: Callable[[nn.Module, Any], Any], batch: Any
+) -> tuple[Any, ...] | dict[str, Any]:
+    """What `loss` gives the model for the batch, two samples of it where the model takes that."""
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    hook = model.register_forward_pre_hook(lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True)
+    try:
+        with evaluating(model), torch.no_grad():
+            loss(model, batch)
+            args, kwargs = calls[0] if calls else ((), {})
+            args, kwargs = _shortened(model, args, kwargs)
+    finally:
+        hook.remove()
+    if not calls:
+        raise UsageError("The loss function does not call the model it is given; pass example_inputs=….")
+    if args and kwargs:
+        names = list(signature(model.forward).parameters)
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+    return kwargs or args
+
+
+def _shortened(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Two samples of a batch are enough to see how the model computes; more only take time."""
+    tensors = list(tensors_in((args, kwargs)))
+    lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+    if len(lengths) != 1 or lengths.pop() <= 2:
+        return args, kwargs
+    few_args, few_kwargs = tree_map(lambda item: item[:2] if isinstance(item, Tensor) else item, (args, kwargs))
+    try:
+        model(*few_args, **few_kwargs)
+    except Exception:  # the first dimension is not that of the samples, after all
+        return args, kwargs
+    return few_args, few_kwargs

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from secateur.errors import SecateurError, UsageError
-from secateur.example_inputs import as_call, batch_of, copied, with_batch
+from secateur.errors import SecateurError, UsageError, in_brief
+from secateur.example_inputs import as_call, batch_of, copied, in_signature_order, with_batch
 from secateur.modes import evaluating
 
 __all__ = ["export_onnx"]
@@ -40,8 +40,7 @@ def export_onnx(model: nn.Module, example_inputs: Any, path: Path) -> bool:
 
 
 def _export(model: nn.Module, example_inputs: Any, path: Path, dynamic: bool) -> None:
-    args, kwargs = copied(*as_call(example_inputs))
-    kwargs = {name: value for name, value in kwargs.items() if value is not None}
+    args, kwargs = copied(*as_call(in_signature_order(model, example_inputs)))
     shapes = _dynamic_batch(model, args, kwargs, batch_of(example_inputs)) if dynamic else None
     try:
         with evaluating(model), torch.no_grad(), _quiet():
@@ -49,11 +48,15 @@ def _export(model: nn.Module, example_inputs: Any, path: Path, dynamic: bool) ->
     except ModuleNotFoundError as error:
         raise UsageError(f"ONNX export needs {error.name}: pip install 'secateur[onnxruntime]'.") from error
     except Exception as error:  # whatever the exporter meets in the user's code
-        first_line = str(error).strip().partition("\n")[0]
         raise SecateurError(
-            f"The model cannot be exported to ONNX ({type(error).__name__}: {first_line}); "
+            f"The model cannot be exported to ONNX ({in_brief(_root_cause(error))}); "
             "torch.onnx.export(model, args, dynamo=True) shows the whole message."
         ) from error
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """The exporter's own message is general advice; what happened is further down."""
+    return error if error.__cause__ is None else _root_cause(error.__cause__)
 
 
 def _dynamic_batch(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch: int) -> dict[str, Any]:
@@ -69,11 +72,12 @@ def _dynamic_batch(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter reports its progress on stdout and its doubts to the log; neither is for our users."""
+    """The exporter reports its progress on stdout, its doubts to the log, and graphs that it gives up on stderr."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        sink = io.StringIO()
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
             warnings.simplefilter("ignore")
             yield
     finally:

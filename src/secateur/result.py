@@ -128,6 +128,7 @@ class Result:
             "records": [asdict(record) for record in self.records],
             "masks": self.masks.to_json(),
             "groups": [asdict(group) for group in self.plan.groups] if self.plan else [],
+            "outcome": self.plan.outcome.to_json() if self.plan and self.plan.outcome else None,
         }
 
     @staticmethod
@@ -147,4 +148,5 @@ class Result:
         if self.plan is not None:
             macs = f", MACs of the example {self.plan.macs[0]:,} → {self.plan.macs[1]:,}"
             size = f"{before.parameters:,} → {after.parameters:,} parameters{macs}"
-        return "\n".join([*aligned(rows, right=(1, 2, 3, 4)), size, self.verdict])
+        met = [str(self.plan.outcome)] if self.plan and self.plan.outcome else []
+        return "\n".join([*aligned(rows, right=(1, 2, 3, 4)), size, *met, self.verdict])

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from secateur.atomic import PARTIAL, flush_folder, replace_file, saving, write_t
 from secateur.channel_plan import Plan
 from secateur.cut import cut
 from secateur.errors import SecateurError, UsageError
+from secateur.identity import digest_of_architecture
 from secateur.masks import Masks
 from secateur.result import Record, Result
 from secateur.tune import DENSE_FILE, Tuner
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "load_run"]
 
+RUN_FILE = "run.json"
 MASKS_FILE = "masks.safetensors"
 PLAN_FILE = "plan.json"
 RESULT_FILE = "result.json"
@@ -46,7 +49,7 @@ class RunFolder:
 
     def open(self, settings: Mapping[str, Any]) -> None:
         """Starts a run here, or finds the same run that was started here before."""
-        file = self.path / "run.json"
+        file = self.path / RUN_FILE
         if self.main and file.exists():
             self._require_same(_read_json(file), settings)
         elif self.main:
@@ -127,12 +130,7 @@ class RunFolder:
         if self.main:
             self._drop_states()  # if the run was killed at the very end, they are still there
         try:
-            plan = Plan.load(self.path / PLAN_FILE) if (self.path / PLAN_FILE).exists() else None
-            if plan is not None:
-                cut(model, plan)
-            load_model(model, self.path / "model.safetensors")
-            masks = Masks.load(self.path / MASKS_FILE)
-            return Result.from_json(_read_json(self.path / RESULT_FILE), model, masks, plan)
+            return _read_result(self.path, model)
         except Exception as error:
             raise SecateurError(
                 f"The result in {self.path} cannot be read ({error}); delete the folder to start the run again."
@@ -160,6 +158,37 @@ class RunFolder:
             raise UsageError(
                 f"{self.path} holds another run ({differences}); choose another folder, or delete it to start anew."
             )
+
+
+def load_run(folder: str | Path, model: nn.Module) -> Result:
+    """The outcome of a finished run of `prune` or `train`; `model`, of the run's architecture, becomes its model."""
+    path = Path(folder)
+    if not (path / RUN_FILE).is_file():
+        near = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
+        close = [] if path.is_dir() else get_close_matches(path.name, near, 1)
+        hint = f"did you mean {close[0]}?" if close else "give a folder that prune or train got as run_dir."
+        raise UsageError(f"There is no run in {path}; {hint}")
+    if not (path / RESULT_FILE).is_file():
+        raise UsageError(f"The run in {path} has not ended yet; let it go on first, with the call that started it.")
+    try:
+        architecture = _read_json(path / RUN_FILE)["settings"]["architecture"]
+    except (KeyError, TypeError) as error:
+        raise SecateurError(f"{path / RUN_FILE} is damaged; make the run again.") from error
+    if architecture != digest_of_architecture(model):
+        raise UsageError(f"The run in {path} pruned another architecture; give the model that it began with.")
+    try:
+        return _read_result(path, model)
+    except Exception as error:
+        raise SecateurError(f"The result in {path} cannot be read ({error}); make the run again.") from error
+
+
+def _read_result(path: Path, model: nn.Module) -> Result:
+    plan = Plan.load(path / PLAN_FILE) if (path / PLAN_FILE).exists() else None
+    if plan is not None:
+        cut(model, plan)
+    load_model(model, path / "model.safetensors")
+    masks = Masks.load(path / MASKS_FILE)
+    return Result.from_json(_read_json(path / RESULT_FILE), model, masks, plan)
 
 
 def _read_json(file: Path) -> Any:

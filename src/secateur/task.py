@@ -12,7 +12,17 @@ from torch.nn import functional as F
 
 from secateur.errors import UsageError
 
-__all__ = ["Loss", "Metric", "Task", "accuracy", "classification_loss", "count_correct", "logits_of"]
+__all__ = [
+    "Loss",
+    "Metric",
+    "Task",
+    "accuracy",
+    "classification_loss",
+    "count_correct",
+    "logits_of",
+    "name_of_metric",
+    "require_batches",
+]
 
 Loss = Callable[[nn.Module, Any], Tensor]
 Metric = Callable[[nn.Module, Iterable[Any]], float]
@@ -27,12 +37,16 @@ class Task:
 
     @property
     def metric_name(self) -> str:
-        name = getattr(self.metric, "__name__", "")
-        return name if name.isidentifier() else "metric"
+        return name_of_metric(self.metric)
 
     def __post_init__(self) -> None:
-        _require_batches("train_data", self.train_data)
-        _require_batches("eval_data", self.eval_data)
+        require_batches("train_data", self.train_data)
+        require_batches("eval_data", self.eval_data)
+
+
+def name_of_metric(metric: Metric) -> str:
+    name = getattr(metric, "__name__", "")
+    return name if name.isidentifier() else "metric"
 
 
 def classification_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -87,7 +101,7 @@ def logits_of(outputs: Any) -> Tensor:
     return logits
 
 
-def _require_batches(name: str, data: Any) -> None:
+def require_batches(name: str, data: Any) -> None:
     """Refuses data that would only fail, or silently do nothing, after hours."""
     try:
         batches = len(data)

@@ -7,7 +7,6 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,16 +20,15 @@ from accelerate.utils import DistributedType, broadcast_object_list, set_seed
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
 from secateur.agenda import Epoch
 from secateur.atomic import replace_file
-from secateur.capture.forward import tensors_in
 from secateur.channel_plan import Plan
 from secateur.cut import cut
 from secateur.enforce import Hold, apply, hold
 from secateur.errors import LossDiverged, UsageError
+from secateur.example_inputs import found_in_batch
 from secateur.masks import Masks
 from secateur.measure.size import Size, measure_size
 from secateur.modes import evaluating, training
@@ -185,23 +183,7 @@ class Tuner:
 
     def example_inputs(self) -> tuple[Any, ...] | dict[str, Any]:
         """What the loss gives the model for the first training batch, two samples of it where the model takes that."""
-        calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-        hook = self.module.register_forward_pre_hook(
-            lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True
-        )
-        try:
-            with evaluating(self.model), torch.no_grad():
-                self.task.loss(self.module, next(iter(self._batches(1))))
-                args, kwargs = calls[0] if calls else ((), {})
-                args, kwargs = _shortened(self.module, args, kwargs)
-        finally:
-            hook.remove()
-        if not calls:
-            raise UsageError("The loss function does not call the model it is given; pass example_inputs=….")
-        if args and kwargs:
-            names = list(signature(self.module.forward).parameters)
-            return {**dict(zip(names, args, strict=False)), **kwargs}
-        return kwargs or args
+        return found_in_batch(self.module, self.task.loss, next(iter(self._batches(1))))
 
     @contextmanager
     def gradients(self) -> Iterator[None]:
@@ -331,22 +313,6 @@ def _copy_of(model: nn.Module) -> nn.Module:
             f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files, "
             "or use plan_weights and hold in your own training loop."
         ) from error
-
-
-def _shortened(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Two samples of a batch are enough to see how the model computes; more only take time."""
-    tensors = list(tensors_in((args, kwargs)))
-    lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
-    if len(lengths) != 1 or lengths.pop() <= 2:
-        return args, kwargs
-    few_args, few_kwargs = tree_map(lambda item: item[:2] if isinstance(item, Tensor) else item, (args, kwargs))
-    try:
-        module(*few_args, **few_kwargs)
-    except Exception:  # the first dimension is not that of the samples, after all
-        return args, kwargs
-    return few_args, few_kwargs
 
 
 def _imitation_loss(teacher: nn.Module, seen: list[tuple[Any, Any, Any]], temperature: float) -> Tensor:

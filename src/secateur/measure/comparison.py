@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ from torch import nn
 from secateur.errors import UsageError
 from secateur.measure.clocks import thread_clock, wall_clock
 from secateur.measure.machine import Machine, this_machine
+from secateur.measure.runner import Ready, Runner
 from secateur.measure.runtimes import find_runtime, torch_threads
 from secateur.measure.timing import Timing, time_in_turns
 from secateur.modes import evaluating
 from secateur.report.tables import aligned
 
-__all__ = ["NULL_CONTROL", "Comparison", "compare"]
+__all__ = ["NULL_CONTROL", "Comparison", "compare", "compare_ready", "timing_conditions"]
 
 NULL_CONTROL = "null control"
 
@@ -95,20 +96,39 @@ def compare(
     _require_alternatives(alternatives, example_inputs, threads)
     baseline, first = next(iter(alternatives.items()))
     chosen = find_runtime(runtime)
-    with torch_threads(threads), torch.inference_mode(), ExitStack() as modes:
+    with timing_conditions(threads):
         if isinstance(first, nn.Module):
             models: dict[str, Any] = {**alternatives, NULL_CONTROL: copy.deepcopy(first)}
-            for model in models.values():
-                modes.enter_context(evaluating(model))
-            loaded = {name: chosen.load(model, example_inputs, threads) for name, model in models.items()}
-            calls = {name: each.bind(example_inputs) for name, each in loaded.items()}
-            precision, clock = loaded[baseline].precision, loaded[baseline].clock
-        else:
-            calls = {**alternatives, NULL_CONTROL: first}
-            runtime, precision, clock = "functions", "as they are", thread_clock if threads == 1 else wall_clock
-        timings = time_in_turns(calls, clock=clock, max_seconds=max_seconds, on_round=on_round)
+            runners = [Runner(name, model, chosen, example_inputs, threads) for name, model in models.items()]
+            entries = [runner.ready(example_inputs) for runner in runners]
+            return compare_ready(entries, max_seconds=max_seconds, on_round=on_round)
+        functions = {**alternatives, NULL_CONTROL: first}
+        clock = thread_clock if threads == 1 else wall_clock
+        timings = time_in_turns(functions, clock=clock, max_seconds=max_seconds, on_round=on_round)
     control = timings.pop(NULL_CONTROL)
-    return Comparison(baseline, timings, control, runtime, precision, threads, this_machine())
+    return Comparison(baseline, timings, control, "functions", "as they are", threads, this_machine())
+
+
+@contextmanager
+def timing_conditions(threads: int) -> Iterator[None]:
+    with torch_threads(threads), torch.inference_mode():
+        yield
+
+
+def compare_ready(
+    entries: Sequence[Ready], *, max_seconds: float, on_round: Callable[[], Any] = lambda: None
+) -> Comparison:
+    """Times models that are loaded and checked already, under `timing_conditions`: the first is the baseline, and one
+    is called NULL_CONTROL."""
+    first = entries[0].runner
+    with ExitStack() as modes:
+        for entry in entries:
+            modes.enter_context(evaluating(entry.runner.model))
+        calls = {entry.runner.name: entry.call for entry in entries}
+        timings = time_in_turns(calls, clock=first.loaded.clock, max_seconds=max_seconds, on_round=on_round)
+    control = timings.pop(NULL_CONTROL)
+    precision, runtime = first.loaded.precision, first.runtime.name
+    return Comparison(first.name, timings, control, runtime, precision, first.threads, this_machine())
 
 
 def _require_alternatives(alternatives: Mapping[str, Any], example_inputs: Any, threads: int) -> None:

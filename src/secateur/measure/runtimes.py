@@ -1,15 +1,17 @@
 """Where a model can run: eager PyTorch, torch.compile, ONNX Runtime and OpenVINO.
 
 The last two are optional, and looked for here alone. Every runtime computes in the type that it states: OpenVINO would
-silently take bfloat16 where the processor has it, so it is asked for float32.
+silently take bfloat16 where the processor has it, so it is asked for float32. Every runtime's numbers can be read, so
+that nobody times a model that computes something else.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -21,13 +23,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from secateur.capture.forward import tensors_in
 from secateur.errors import SecateurError, UsageError
-from secateur.example_inputs import as_call, copied
+from secateur.example_inputs import as_call, batch_of, copied, in_signature_order
 from secateur.export import export_onnx
 from secateur.measure.clocks import Clock, cuda_clock, process_clock, thread_clock, wall_clock
 
 __all__ = [
     "RUNTIMES",
+    "Call",
     "Loaded",
     "Runtime",
     "available_runtimes",
@@ -40,6 +44,7 @@ __all__ = [
 Call = Callable[[], Any]
 Bind = Callable[[Any], Call]
 OpenOnnx = Callable[[Path | bytes, int], "Loaded"]
+Numbers = list[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,12 @@ class Loaded:
     bind: Bind
     precision: str
     clock: Clock
+    numbers: Callable[[Any], Numbers]
+    """The tensors in what a call returns, in order."""
+
+    def outputs(self, example_inputs: Any) -> Numbers:
+        """What the model computes."""
+        return self.numbers(self.bind(example_inputs)())
 
 
 @dataclass(frozen=True)
@@ -104,8 +115,26 @@ def _load_eager(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
 
 
 def _load_compiled(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
-    torch.compiler.reset()  # a limit on how often one forward method is compiled counts all models of a class
-    return _in_torch(model, torch.compile(model), threads)
+    # Every batch gets a graph of its own, as a deployed model would.
+    loaded = _in_torch(model, torch.compile(model, dynamic=False), threads)
+
+    def bind(example_inputs: Any) -> Call:
+        call = loaded.bind(example_inputs)
+        with _compiling_without_limit():
+            call()
+        return call
+
+    return replace(loaded, bind=bind)
+
+
+def _compiling_without_limit() -> AbstractContextManager[None]:
+    """torch compiles one forward method so many times only, all models of a class together, and then silently runs it
+    uncompiled."""
+    import torch._dynamo
+
+    limits = {"recompile_limit": sys.maxsize, "accumulated_recompile_limit": sys.maxsize}
+    patched: AbstractContextManager[None] = torch._dynamo.config.patch(limits)
+    return patched
 
 
 def _in_torch(model: nn.Module, callable_model: Callable[..., Any], threads: int) -> Loaded:
@@ -117,20 +146,36 @@ def _in_torch(model: nn.Module, callable_model: Callable[..., Any], threads: int
         args, kwargs = copied(*as_call(example_inputs))
         return lambda: callable_model(*args, **kwargs)
 
-    return Loaded(bind, precision, cuda_clock if on_gpu else _cpu_clock(threads))
+    clock = cuda_clock if on_gpu else _cpu_clock(threads)
+    return Loaded(bind, precision, clock, lambda outputs: [_array(tensor) for tensor in tensors_in(outputs)])
 
 
 def _load_through_onnx(open_file: OpenOnnx) -> Callable[[nn.Module, Any, int], Loaded]:
+    """Exports once for all batches; a graph that the model's code ties to its batch, once for each."""
+
     def load(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
-            export_onnx(model, example_inputs, path)
-            return open_file(path, threads)
+        def exported(example_inputs: Any) -> tuple[Loaded, bool]:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "model.onnx"
+                any_batch = export_onnx(model, example_inputs, path)
+                return open_file(path, threads), any_batch
+
+        first, any_batch = exported(example_inputs)
+        by_batch = {batch_of(example_inputs): first}
+
+        def bind(example_inputs: Any) -> Call:
+            batch = batch_of(example_inputs)
+            if not any_batch and batch not in by_batch:
+                by_batch[batch] = exported(example_inputs)[0]
+            return by_batch.get(batch, first).bind(in_signature_order(model, example_inputs))
+
+        return replace(first, bind=bind)
 
     return load
 
 
 def open_in_onnxruntime(model: Path | bytes, threads: int) -> Loaded:
+    """`bind` takes the inputs of the graph, in order."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -139,16 +184,18 @@ def open_in_onnxruntime(model: Path | bytes, threads: int) -> Loaded:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
-    precision = next((e.type[7:-1] for e in session.get_inputs() if "float" in e.type), "float")
+    types = [each.type for each in (*session.get_inputs(), *session.get_outputs())]  # such as "tensor(float)"
+    precision = next((each[7:-1] for each in types if "float" in each), "float")
 
     def bind(example_inputs: Any) -> Call:
         feed = dict(zip(names, _arrays(example_inputs, names), strict=True))
         return lambda: session.run(None, feed)
 
-    return Loaded(bind, _PRECISIONS.get(precision, precision), _cpu_clock(threads))
+    return Loaded(bind, _PRECISIONS.get(precision, precision), _cpu_clock(threads), list)
 
 
 def open_in_openvino(model: Path | bytes, threads: int) -> Loaded:
+    """`bind` takes the inputs of the graph, in order, and compiles it for just their shapes."""
     import openvino
 
     settings = {
@@ -158,15 +205,26 @@ def open_in_openvino(model: Path | bytes, threads: int) -> Loaded:
         "NUM_STREAMS": 1,
     }
     core = openvino.Core()
-    compiled = core.compile_model(core.read_model(model), "CPU", settings)
+    network = core.read_model(model)
+    compiled = core.compile_model(network, "CPU", settings)
     precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
-    request = compiled.create_infer_request()
 
     def bind(example_inputs: Any) -> Call:
-        inputs = [openvino.Tensor(array) for array in _arrays(example_inputs, compiled.inputs)]
-        return lambda: request.infer(dict(enumerate(inputs)), share_inputs=True, share_outputs=True)
+        arrays = _arrays(example_inputs, network.inputs)
+        fitting = compiled
+        if network.is_dynamic():
+            fixed = network.clone()
+            fixed.reshape({i: openvino.PartialShape(list(array.shape)) for i, array in enumerate(arrays)})
+            fitting = core.compile_model(fixed, "CPU", settings)
+        request = fitting.create_infer_request()
+        inputs = {i: openvino.Tensor(array) for i, array in enumerate(arrays)}
+        return lambda: request.infer(inputs, share_inputs=True, share_outputs=True)
 
-    return Loaded(bind, _PRECISIONS.get(precision, precision), process_clock if threads == 1 else wall_clock)
+    def numbers(outputs: Any) -> Numbers:
+        return [np.array(outputs[i]) for i in range(len(outputs))]  # copied: the next call writes to the same memory
+
+    clock = process_clock if threads == 1 else wall_clock
+    return Loaded(bind, _PRECISIONS.get(precision, precision), clock, numbers)
 
 
 _PRECISIONS = {"float": "float32", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
@@ -176,7 +234,7 @@ def _cpu_clock(threads: int) -> Clock:
     return thread_clock if threads == 1 else wall_clock
 
 
-def _arrays(example_inputs: Any, expected: Sequence[Any]) -> list[np.ndarray]:
+def _arrays(example_inputs: Any, expected: Sequence[Any]) -> Numbers:
     """The tensors among the inputs, in order; a graph has no inputs for anything else."""
     tensors = [item for item in tree_leaves(as_call(example_inputs)) if isinstance(item, Tensor)]
     if len(tensors) != len(expected):
@@ -184,7 +242,15 @@ def _arrays(example_inputs: Any, expected: Sequence[Any]) -> list[np.ndarray]:
             f"The exported model takes {len(expected)} inputs, but example_inputs has {len(tensors)} tensors; "
             "leave out those that the model does not read."
         )
-    return [np.ascontiguousarray(tensor.detach().cpu().numpy()) for tensor in tensors]
+    if any(tensor.dtype == torch.bfloat16 for tensor in tensors):
+        raise SecateurError("ONNX runtimes take no bfloat16 inputs here; measure the model in float32 or float16.")
+    return [_array(tensor) for tensor in tensors]
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """NumPy has no bfloat16."""
+    plain = tensor.detach().cpu()
+    return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy(), order="C")
 
 
 RUNTIMES = {

@@ -5,18 +5,17 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import torch
 from torch import nn
 
 from secateur.channel_plan import Plan
 from secateur.enforce import apply
-from secateur.measure.runtimes import find_runtime, torch_threads
-from secateur.measure.timing import Timing, time_in_turns
-from secateur.modes import evaluating
+from secateur.measure.comparison import NULL_CONTROL, Comparison, compare_ready, timing_conditions
+from secateur.measure.runner import Ready, Runner
+from secateur.measure.runtimes import find_runtime
 
-__all__ = ["Candidates"]
+__all__ = ["CUT", "DENSE", "Candidates"]
 
-_DENSE, _CUT, _CONTROL = "dense", "cut", "null control"
+DENSE, CUT = "dense", "cut"
 _MOST_SECONDS = 15.0
 
 
@@ -27,23 +26,25 @@ class Candidates:
         self._module = copy.deepcopy(module).eval()
         self._inputs, self._threads = example_inputs, threads
         self._runtime = find_runtime(runtime)
-        self._dense, self._control = (self._load(each) for each in (self._module, copy.deepcopy(self._module)))
-        self.measured_in = f"{runtime} {self._runtime.version}, {self._dense.precision}"
+        self._dense = self._load(DENSE, self._module)
+        self._control = self._load(NULL_CONTROL, copy.deepcopy(self._module))
 
-    def time_dense(self) -> Timing:
-        return self._time({})[_DENSE]
+    @property
+    def runtime(self) -> str:
+        return f"{self._runtime.name} {self._runtime.version}"
 
-    def time(self, plan: Plan) -> tuple[Timing, Timing, Timing]:
-        """Of the dense model, of the model cut by the plan, and of the null control."""
-        loaded = self._load(apply(copy.deepcopy(self._module), plan, verify=False))
-        timings = self._time({_CUT: loaded.bind(self._inputs)})
-        return timings[_DENSE], timings[_CUT], timings[_CONTROL]
+    def time_dense(self) -> Comparison:
+        return self._compare([self._dense, self._control])
 
-    def _load(self, model: nn.Module) -> Any:
-        with torch_threads(self._threads), torch.inference_mode(), evaluating(model):
-            return self._runtime.load(model, self._inputs, self._threads)
+    def time(self, plan: Plan) -> Comparison:
+        """The model cut by the plan beside the dense one; refused if the runtime computes something else with it."""
+        cut = apply(copy.deepcopy(self._module), plan, verify=False)
+        return self._compare([self._dense, self._load(CUT, cut), self._control])
 
-    def _time(self, more: dict[str, Any]) -> dict[str, Timing]:
-        calls = {_DENSE: self._dense.bind(self._inputs), **more, _CONTROL: self._control.bind(self._inputs)}
-        with torch_threads(self._threads), torch.inference_mode():
-            return time_in_turns(calls, clock=self._dense.clock, max_seconds=_MOST_SECONDS)
+    def _load(self, name: str, model: nn.Module) -> Ready:
+        with timing_conditions(self._threads):
+            return Runner(name, model, self._runtime, self._inputs, self._threads).ready(self._inputs)
+
+    def _compare(self, entries: list[Ready]) -> Comparison:
+        with timing_conditions(self._threads):
+            return compare_ready(entries, max_seconds=_MOST_SECONDS)

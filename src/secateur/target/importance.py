@@ -24,25 +24,33 @@ Importance = Callable[[Bundle, Mapping[int, NDArray[np.float64]]], Loss]
 """From a bundle and the scores of its groups' units to the loss."""
 
 
-def by_score(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> Loss:
-    """The share of the bundle's importance that goes, over the share that stays.
+def by_score(dissection: Dissection) -> Importance:
+    """The share of the bundle's importance that goes, over the share that stays, once for every layer that it couples.
 
-    Scores of different layers do not compare, but shares of a layer do. And the less is left of a layer, the more a
-    further cut hurts: without that, whichever layer is dearest would lose everything first.
+    Scores of different layers do not compare, but shares of a layer do. A channel that more layers read or write is
+    worth more: those of a residual stream above all. And the less is left of a layer, the more a further cut hurts;
+    without that, whichever layer is dearest would lose everything first.
     """
-    kept = np.zeros(bundle.steps + 1)
-    for group in bundle.groups:
-        own = scores[group.index]
-        ordered = own[lowest_first(group, own, set())].reshape(bundle.steps, -1).sum(1)
-        total = ordered.sum()
-        shares = np.cumsum(ordered) / total if total > 0 else np.arange(1, bundle.steps + 1) / bundle.steps
-        kept += 1 - np.concatenate([[0.0], shares])
-    kept /= len(bundle.groups)
-    return lambda steps: float(1 / max(kept[steps], 1e-9) - 1)
+
+    def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> Loss:
+        kept = np.zeros(bundle.steps + 1)
+        for group in bundle.groups:
+            own = scores[group.index]
+            ordered = own[lowest_first(group, own, set())].reshape(bundle.steps, -1).sum(1)
+            total = ordered.sum()
+            shares = np.cumsum(ordered) / total if total > 0 else np.arange(1, bundle.steps + 1) / bundle.steps
+            kept += 1 - np.concatenate([[0.0], shares])
+        kept /= len(bundle.groups)
+        layers = len({layer for group in bundle.groups for layer in dissection.layers(group)})
+        return lambda steps: float(layers * (1 / max(kept[steps], 1e-9) - 1))
+
+    return importance
 
 
 def by_sensitivity(sensitivity: Sensitivity, dissection: Dissection) -> Importance:
     """What the metric was seen to lose when this bundle alone was cut; scores settle what was not seen."""
+
+    by_scores = by_score(dissection)
 
     def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> Loss:
         names = [dissection.name(group) for group in bundle.groups]
@@ -51,7 +59,7 @@ def by_sensitivity(sensitivity: Sensitivity, dissection: Dissection) -> Importan
             raise UsageError(
                 f"The sensitivity has no group {names[0]}; measure it anew with this model and the same `keep`."
             )
-        tie_break = by_score(bundle, scores)
+        tie_break = by_scores(bundle, scores)
         return lambda steps: sensitivity.loss(name, steps / bundle.steps) + 1e-6 * tie_break(steps)
 
     return importance

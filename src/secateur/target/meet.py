@@ -21,10 +21,10 @@ from secateur.choice import Budget, allowed_steps, steps_for
 from secateur.costs import Costs, bytes_of, macs_of, parameters_of
 from secateur.couple.bundles import Bundle
 from secateur.errors import SecateurError, SecateurWarning, UsageError
-from secateur.measure.timing import Timing
+from secateur.measure.comparison import Comparison
 from secateur.planner import Planner
 from secateur.report.progress import steps, working
-from secateur.target.candidates import Candidates
+from secateur.target.candidates import CUT, DENSE, Candidates
 from secateur.target.goal import Goal
 from secateur.target.importance import Importance
 from secateur.target.latency import LatencyTable
@@ -108,14 +108,16 @@ class _Attempt:
     aim: float
     predicted: float
     wanted: float
-    dense: Timing
-    cut: Timing
-    control: Timing
+    measured: Comparison
 
     @property
     def error(self) -> float:
         """How far what was measured is above what is wanted, as a logarithm."""
-        return math.log(self.cut.seconds / self.wanted)
+        return math.log(self.seconds / self.wanted)
+
+    @property
+    def seconds(self) -> float:
+        return self.measured[CUT].seconds
 
 
 def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> Plan:
@@ -125,7 +127,7 @@ def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan)
     families = table.families(slots)
     with steps(len(families), f"timing layers in {bench.runtime}", bench.progress) as begin:
         table.measure(slots, begin)
-    dense = candidates.time_dense().seconds
+    dense = candidates.time_dense()[DENSE].seconds
     aim = _require_less(goal, dense)
     costs = table.costs(slots, dense / table.costs(slots).total({}))
     attempts: list[_Attempt] = []
@@ -140,15 +142,15 @@ def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan)
         else:
             plan = make_plan()
             with working(f"timing candidate {len(attempts) + 1} in {bench.runtime}", bench.progress):
-                timings = candidates.time(plan)
-            wanted = goal.absolute(timings[0].seconds)
-            attempts.append(_Attempt(plan, choice.steps, aim, choice.cost, wanted, *timings))
+                measured = candidates.time(plan)
+            wanted = goal.absolute(measured[DENSE].seconds)
+            attempts.append(_Attempt(plan, choice.steps, aim, choice.cost, wanted, measured))
         reached = choice.reached
         if abs(attempts[-1].error) <= _GOOD_ENOUGH or (not reached and attempts[-1].error > 0):
             break
         aim = min(_next_aim(attempts), 0.995 * dense)
     best = min(attempts, key=lambda attempt: abs(attempt.error))
-    outcome = _outcome(goal, best, attempts, bench, candidates.measured_in)
+    outcome = _outcome(goal, best, attempts, bench, candidates.runtime)
     if best.error > math.log1p(_TOLERANCE) and not reached:
         raise _unreachable(goal, outcome.reached, outcome.dense)
     if abs(best.error) > math.log1p(_TOLERANCE):
@@ -173,8 +175,8 @@ def _next_aim(attempts: Sequence[_Attempt]) -> float:
     return math.exp((1 - way) * math.log(low.aim) + way * math.log(high.aim))
 
 
-def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], bench: Bench, measured_in: str) -> Outcome:
-    dense = best.dense.seconds
+def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], bench: Bench, runtime: str) -> Outcome:
+    dense, cut, control = best.measured[DENSE].seconds, best.measured[CUT], best.measured.control
     threads = "one thread" if bench.threads == 1 else f"{bench.threads} threads"
     return Outcome(
         goal.text,
@@ -182,12 +184,12 @@ def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], bench: Be
         dense,
         best.wanted,
         best.predicted,
-        best.cut.seconds,
-        best.cut.low * dense,
-        best.cut.high * dense,
-        (best.control.low, best.control.ratio, best.control.high),
-        f"{measured_in}, {threads}, batch {bench.batch}",
-        tuple(dict.fromkeys((attempt.predicted, attempt.cut.seconds) for attempt in attempts)),
+        best.seconds,
+        cut.low * dense,
+        cut.high * dense,
+        (control.low, control.ratio, control.high),
+        f"{runtime}, {best.measured.precision}, {threads}, batch {bench.batch}",
+        tuple(dict.fromkeys((attempt.predicted, attempt.seconds) for attempt in attempts)),
     )
 
 

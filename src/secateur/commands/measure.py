@@ -1,0 +1,72 @@
+"""`secateur measure`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secateur.commands.errors import errors_in_one_sentence
+
+__all__ = ["measure"]
+
+BASELINE = "dense"
+
+
+def measure(
+    task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model() and eval_data().")],
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of finished runs of this model.", show_default=False)
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option("--from", help="Trained weights for the dense model: safetensors, or a state dict."),
+    ] = None,
+    runtime: Annotated[
+        list[str] | None,
+        typer.Option(help="eager, compile, onnxruntime, openvino, or all that are installed. May be repeated."),
+    ] = None,
+    batch: Annotated[list[int] | None, typer.Option(help="Examples to run at once. May be repeated.", min=1)] = None,
+    threads: Annotated[int, typer.Option(help="Threads to run on.", min=1)] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the sheet as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Measure the dense model of a task, and pruned runs of it, in turn: speed, memory and size.
+
+    A difference in speed counts only outside what the dense model shows against its own copy.
+
+    Example: secateur measure task.py runs/zeros-90 --runtime all --batch 1 --batch 32
+    """
+    with errors_in_one_sentence(debug, "Stopped. Nothing was kept; a measurement is made in one go."):
+        from secateur.errors import SecateurError
+        from secateur.measure.sheet import measure as measure_models
+        from secateur.run_folder import load_run
+        from secateur.task_file import load_task, users_errors_in_one_sentence
+
+        chosen = runtime or ["eager"]
+        source = load_task(task)
+        with users_errors_in_one_sentence():
+            models = {BASELINE: source.build_model(weights)}
+            for run in runs or ():
+                name = run.name if run.name and run.name not in models else str(run)
+                models[name] = load_run(run, source.build_model()).model
+            sheet = measure_models(
+                models,
+                source.example_inputs(),
+                runtimes="all" if "all" in chosen else chosen,
+                batches=batch or [1],
+                threads=threads,
+            )
+        if as_json:
+            import json
+
+            print(json.dumps(sheet.to_json(), indent=2))
+        else:
+            from rich.console import Console
+
+            from secateur.report.sheet_table import print_sheet
+
+            print_sheet(sheet, Console())
+        if not sheet.measurements:
+            raise SecateurError("No runtime could run the model; the reasons are above.")

@@ -1,0 +1,101 @@
+"""`secateur prune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secateur.commands.errors import command_line, errors_in_one_sentence
+
+__all__ = ["prune"]
+
+
+def prune(
+    task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model(), train_data(), …")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the pruned model.", file_okay=False)],
+    channels: Annotated[str | None, typer.Option(help="The share of channels to remove, such as 50%.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="What is to be left instead: latency=0.5, latency=3ms, macs=50%, params=2M or size=4MB."),
+    ] = None,
+    sparsity: Annotated[str | None, typer.Option(help="The share of weights to set to zero, such as 90%.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="A pattern of zeros, such as 2:4.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--from", help="Trained weights: safetensors, or a state dict.")
+    ] = None,
+    train: Annotated[float, typer.Option(help="Epochs to train first, for a model that is not trained.", min=0)] = 0,
+    finetune: Annotated[str, typer.Option(help="Epochs to fine-tune, or a share such as 15% of the original.")] = "15%",
+    original_epochs: Annotated[
+        float | None, typer.Option(help="How long the model was trained, for a share of that.", min=0)
+    ] = None,
+    schedule: Annotated[str, typer.Option(help="one-shot, iterative or gradual.")] = "one-shot",
+    keep: Annotated[list[str] | None, typer.Option(help="A layer to leave alone. May be repeated.")] = None,
+    runtime: Annotated[
+        str, typer.Option(help="Where a latency is measured: eager, compile, onnxruntime or openvino.")
+    ] = "eager",
+    batch: Annotated[int | None, typer.Option(help="Examples at once, for a latency.", min=1)] = None,
+    threads: Annotated[int, typer.Option(help="Threads, for a latency.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="For the order of the data.", min=0, max=2**32 - 1)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Prune the model of a task, fine-tune it, and tell what each stop did to it.
+
+    Interrupted, the same command goes on where it stopped.
+
+    Example: secateur prune task.py --from trained.safetensors --target latency=0.5 --finetune 2 -o pruned
+    """
+    with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on from the last finished epoch."):
+        from secateur.errors import UsageError
+        from secateur.loop import prune as prune_model
+        from secateur.task_file import load_task, users_errors_in_one_sentence
+
+        if not (channels or target or sparsity or pattern):
+            raise UsageError(
+                "Say how much to remove: --channels 50%, --target latency=0.5, --sparsity 90% or --pattern 2:4."
+            )
+        options: dict[str, Any] = {"keep": keep or []}
+        if target:
+            options |= {"runtime": runtime, "batch": batch, "threads": threads}
+        if pattern:
+            options["pattern"] = pattern
+        source = load_task(task)
+        with users_errors_in_one_sentence():
+            result = prune_model(
+                source.build_model(weights),
+                sparsity,
+                channels=channels,
+                target=target,
+                example_inputs=source.example_inputs() if channels or target else None,
+                train_data=source.train_data(),
+                eval_data=source.eval_data(),
+                loss=source.loss,
+                metric=source.metric,
+                train=train,
+                finetune=finetune if finetune.strip().endswith("%") else _epochs(finetune),
+                original_epochs=original_epochs,
+                schedule=schedule,  # type: ignore[arg-type]
+                run_dir=out,
+                seed=seed,
+                **options,
+            )
+        if as_json:
+            import json
+
+            print(json.dumps(result.to_json(), indent=2))
+        else:
+            print(result)
+            if result.plan is not None:
+                print(f"\n{result.plan}")
+            print(f"\nThe pruned model is {out}/model.safetensors; `secateur measure {task} {out}` times it.")
+
+
+def _epochs(text: str) -> float:
+    from secateur.errors import UsageError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--finetune is {text!r}; give a number of epochs, or a share such as 15%.") from None

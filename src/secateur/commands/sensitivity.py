@@ -1,0 +1,64 @@
+"""`secateur sensitivity`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secateur.commands.errors import command_line, errors_in_one_sentence
+
+__all__ = ["sensitivity"]
+
+
+def sensitivity(
+    task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model() and eval_data().")],
+    weights: Annotated[
+        Path | None, typer.Option("--from", help="The trained weights: safetensors, or a state dict.")
+    ] = None,
+    amount: Annotated[
+        list[str] | None,
+        typer.Option(help='How much of each group to remove, such as "25%". May be repeated. [default: 25%, 50%, 75%]'),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file for the numbers.", dir_okay=False)] = Path(
+        "sensitivity.json"
+    ),
+    html: Annotated[
+        Path | None, typer.Option(help="A file for the chart, a page that needs no network.", dir_okay=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Cut each group of coupled layers alone, and see what that costs the model: which layers, what ratio?
+
+    Interrupted, it goes on where it stopped when started again.
+
+    Example: secateur sensitivity task.py --from model.safetensors --html sensitivity.html
+    """
+    with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on after the last finished evaluation."):
+        from secateur.sensitivity import sensitivity as find_sensitivity
+        from secateur.task_file import load_task, users_errors_in_one_sentence
+
+        source = load_task(task)
+        with users_errors_in_one_sentence():
+            found = find_sensitivity(
+                source.build_model(weights),
+                source.example_inputs(),
+                source.eval_data(),
+                metric=source.metric,
+                amounts=amount or (0.25, 0.5, 0.75),
+                cache=out.with_suffix(".cache.json"),
+            )
+        found.save(out)
+        if html is not None:
+            from secateur.report.sensitivity_page import save_sensitivity_page
+
+            save_sensitivity_page(found, html)
+        if as_json:
+            import json
+
+            print(json.dumps(found.to_json(), indent=2))
+        else:
+            print(found)
+            print(f"\nThe numbers are in {out}{f', the chart is {html}' if html else ''}.")

@@ -1,0 +1,158 @@
+"""`sensitivity`: cuts one group after the other, each alone, and evaluates what is left of the model."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from secateur.amount import Amount, parse_amount
+from secateur.anatomy import require_module
+from secateur.capture.forward import without_random_effects
+from secateur.channel_plan import Plan
+from secateur.channels import NothingToCut, plan_channels
+from secateur.enforce import apply
+from secateur.errors import UsageError
+from secateur.identity import digest_of_architecture, digest_of_state
+from secateur.modes import evaluating
+from secateur.report.progress import steps
+from secateur.score import Score
+from secateur.sensitivity.cache import SensitivityCache
+from secateur.sensitivity.curves import GroupCurve, Sensitivity
+from secateur.sensitivity.groups import CutGroup, find_cut_groups
+from secateur.task import Metric, accuracy, name_of_metric, require_batches
+from secateur.weights import listed, unwrap
+
+__all__ = ["sensitivity"]
+
+AMOUNTS = (0.25, 0.5, 0.75)
+
+
+def sensitivity(
+    model: nn.Module,
+    example_inputs: Any,
+    eval_data: Any,
+    *,
+    metric: Metric = accuracy,
+    amounts: Sequence[Amount] = AMOUNTS,
+    score: Score = "l1",
+    keep: Sequence[str] = (),
+    cache: str | Path | None = None,
+    progress: bool = True,
+) -> Sensitivity:
+    """Cuts one group of `model` after the other, each alone and on a copy, and evaluates what is left.
+
+    Args:
+        model: a trained model; it stays as it is.
+        example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.
+        eval_data: a DataLoader that `metric` judges the model on.
+        metric: a function of the model and `eval_data`, higher is better; accuracy by default.
+        amounts: the shares of each group's channels to remove, such as 0.5 or "50%".
+        score: what ranks the channels of a group, as for `plan_channels`.
+        keep: names of layers, with wildcards, that keep all of their own channels.
+        cache: a file that keeps every evaluation. The same call with the same file goes on from there; another model,
+            metric or score does not use them.
+        progress: False for silence.
+    """
+    require_module(model)
+    shares = _checked_amounts(amounts)
+    kept = listed("keep", keep)
+    require_batches("eval_data", eval_data)
+    groups = find_cut_groups(model, example_inputs, kept)
+    if not groups:
+        raise NothingToCut("No group can be cut; secateur.inspect(model, example_inputs) shows why, unless keep does.")
+    store = SensitivityCache(Path(cache) if cache else None, _fingerprint(model, eval_data, metric, score, kept))
+    evaluate = _Evaluation(unwrap(model), metric, eval_data)
+    pending = [(group, share) for group in groups for share in shares if not store.knows(group.name, share)]
+    with steps(len(pending), "sensitivity") if progress and pending else nullcontext(_say_nothing) as begin:
+        for group, share in pending:
+            begin(f"{group.name} without {share:.0%}")
+            try:
+                plan = plan_channels(model, example_inputs, per_layer={group.key: share}, score=score, keep=kept)
+            except NothingToCut:
+                store.add(group.name, share, None)  # the amount rounds to no channel
+                continue
+            if store.dense is None:
+                store.dense = evaluate(None)
+            removed = sum(cut.before - cut.after for cut in plan.groups) / group.units
+            known = store.metric_at(group.name, removed)  # another amount may round to the same channels
+            store.add(group.name, share, (removed, evaluate(plan) if known is None else known))
+    curves = [_curve(group, [store.point(group.name, share) for share in shares]) for group in groups]
+    measured = tuple(curve for curve in curves if curve.points)
+    if store.dense is None or not measured:
+        raise NothingToCut("The amounts are too small to remove a single channel of any group; ask for more.")
+    return Sensitivity(name_of_metric(metric), store.dense, measured, _name_of_score(score))
+
+
+class _Evaluation:
+    """The metric of copies of the model, each with the same random numbers."""
+
+    def __init__(self, module: nn.Module, metric: Metric, eval_data: Any) -> None:
+        self._module, self._metric = module, metric
+        self._data = _on_device(eval_data, next(module.parameters()).device)
+
+    def __call__(self, plan: Plan | None) -> float:
+        """Of the model once the plan is carried out."""
+        try:
+            judged = copy.deepcopy(self._module)
+        except Exception as error:
+            raise UsageError(
+                f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files."
+            ) from error
+        if plan is not None:
+            apply(judged, plan, verify=False)
+        with evaluating(judged), torch.no_grad(), without_random_effects():
+            torch.manual_seed(0)
+            value = self._metric(judged, self._data)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"The metric returns a {type(value).__name__}; let it return a number.") from None
+        if not math.isfinite(number):
+            raise UsageError(f"The metric returns {number}; let it return a finite number, higher being better.")
+        return number
+
+
+def _on_device(eval_data: Any, device: torch.device) -> Any:
+    """On a GPU, batches have to follow the model. No GPU has run this yet."""
+    if device.type == "cpu" or not isinstance(eval_data, DataLoader):
+        return eval_data
+    from accelerate.data_loader import prepare_data_loader
+
+    return prepare_data_loader(eval_data, device, num_processes=1, process_index=0, put_on_device=True)
+
+
+def _curve(group: CutGroup, points: Sequence[tuple[float, float] | None]) -> GroupCurve:
+    found = dict(point for point in points if point is not None)
+    return GroupCurve(group.name, group.key, group.members, group.layers, group.units, tuple(sorted(found.items())))
+
+
+def _fingerprint(model: nn.Module, eval_data: Any, metric: Metric, score: Score, keep: Sequence[str]) -> str:
+    """What evaluations must agree in to be used again. The data are known by their number only."""
+    examples = len(eval_data.dataset) if hasattr(eval_data, "dataset") and hasattr(eval_data.dataset, "__len__") else ""
+    parts = [digest_of_architecture(model), digest_of_state(model), name_of_metric(metric), _name_of_score(score)]
+    return " · ".join([*parts, ",".join(sorted(keep)), f"{len(eval_data)} batches", f"{examples} examples"])
+
+
+def _name_of_score(score: Score) -> str:
+    return score if isinstance(score, str) else getattr(score, "__qualname__", type(score).__name__)
+
+
+def _checked_amounts(amounts: Sequence[Amount]) -> list[float]:
+    if isinstance(amounts, str | float | int):
+        raise UsageError(f"amounts is {amounts!r}; give several, such as (0.25, 0.5, 0.75).")
+    shares = sorted({parse_amount(amount) for amount in amounts})
+    if not shares or shares[0] == 0:
+        raise UsageError("amounts has to hold shares above 0, such as (0.25, 0.5, 0.75).")
+    return shares
+
+
+def _say_nothing(text: str) -> None:
+    pass
