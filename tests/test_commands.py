@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 import secateur
 from secateur.cli import app
 from secateur.masks import Masks
+from secateur.measure.runtimes import RUNTIMES
 from secateur.run_folder import load_run
 from tests.models import ConvNet, blobs
+from tests.test_runtimes import runtime_that_adds
 from tests.test_task_file import TASK
 
 ROOT = Path(__file__).parent.parent
@@ -89,28 +91,25 @@ def test_measure_shows_the_dense_model_and_its_runs(folder: Path) -> None:
     assert "measure: 6/6 eager: timing batch 8" in done.stderr
 
 
-def test_measure_prints_json_and_nothing_else_on_stdout(folder: Path) -> None:
+def test_measure_prints_json_and_nothing_else_on_stdout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     args = ["measure", "task.py", "runs/channels-50", "--from", "trained.safetensors", "--runtime", "eager", "--json"]
-    done = run(*args, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 0, done.output
     sheet = json.loads(done.stdout)
     assert list(sheet["models"]) == ["dense", "channels-50"]
     assert sheet["models"]["channels-50"]["parameters"] < sheet["models"]["dense"]["parameters"]
     assert sheet["measurements"][0]["models"]["dense"]["median"] > 0
 
 
-def test_measure_fails_where_no_runtime_can_run_the_model(folder: Path) -> None:
-    branches = """
-class Branches(ConvNet):
-    def forward(self, x):
-        return super().forward(x if x.sum() > 0 else -x)
-"""
-    (folder / "branches.py").write_text(
-        TASK.replace("def model", f"{branches}\ndef model").replace("ConvNet()", "Branches()")
-    )
-    done = run("measure", "branches.py", "--runtime", "onnxruntime", cwd=folder)
-    assert done.returncode == 1, done.stderr
-    assert "Not measured: dense in onnxruntime: The model cannot be exported" in in_words(done.stdout)
+def test_measure_fails_where_no_runtime_can_run_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(RUNTIMES, "odd", runtime_that_adds(1.0))
+    done = CliRunner().invoke(app, ["measure", "task.py", "--runtime", "odd"])
+    assert done.exit_code == 1, done.output
+    assert "Not measured with batch 1: dense in odd: It computes something else there" in in_words(done.stdout)
     assert "secateur: No runtime could run the model; the reasons are above." in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -9,6 +9,7 @@ import typer
 from secateur.commands.demo import demo
 from secateur.commands.hardware import hardware
 from secateur.commands.measure import measure
+from secateur.commands.prune import prune
 from secateur.commands.sensitivity import sensitivity
 
 __all__ = ["main"]
@@ -38,7 +39,7 @@ def _secateur(
     pass
 
 
-for command in (demo, hardware, measure, sensitivity):
+for command in (demo, hardware, measure, prune, sensitivity):
     app.command()(command)
 
 

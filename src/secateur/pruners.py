@@ -116,7 +116,7 @@ class ChannelPruner:
     def _target_at(self, progress: float, already: Plan | None) -> str:
         """What is to be left after this part of the way. Once cut, the model no longer tells what it was dense."""
         goal = parse_goal(str(self.target))
-        if not goal.relative:
+        if not goal.relative or (progress >= 1 and already is None):
             return goal.text
         if already is None or already.outcome is None:
             return f"{goal.what}={goal.value**progress}"

@@ -87,9 +87,12 @@ def prune(
             print(json.dumps(result.to_json(), indent=2))
         else:
             print(result)
-            if result.plan is not None:
-                print(f"\n{result.plan}")
-            print(f"\nThe pruned model is {out}/model.safetensors; `secateur measure {task} {out}` times it.")
+            which = (
+                "plan.json says which channels went" if result.plan is not None else "masks.safetensors has its zeros"
+            )
+            print(
+                f"\nThe pruned model is {out}/model.safetensors, and {which}; `secateur measure {task} {out}` times it."
+            )
 
 
 def _epochs(text: str) -> float:

@@ -35,9 +35,8 @@ class Runner:
         """Runs the model once on these inputs, and refuses numbers that are not eager's."""
         outputs: list[Any] = []
         with self._one_sentence():
-            eager = self._eager_outputs(
-                example_inputs
-            )  # eager itself thus sets up what it keeps before its memory counts
+            # Eager PyTorch, too: what it sets up once shall not count in the memory of the pass after this one.
+            eager = self._eager_outputs(example_inputs)
             call = self.loaded.bind(example_inputs)
             peak = peak_extra_megabytes(lambda: outputs.append(call()), _device_of(self.model))
             if self.runtime.name != "eager":
