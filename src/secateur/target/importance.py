@@ -48,7 +48,8 @@ def by_score(dissection: Dissection) -> Importance:
 
 
 def by_sensitivity(sensitivity: Sensitivity, dissection: Dissection) -> Importance:
-    """What the metric was seen to lose when this bundle alone was cut; scores settle what was not seen."""
+    """What the metric was seen to lose when this bundle alone was cut, squared: fine-tuning makes up for many small
+    losses, but not for a large one in one place. Scores settle what was not seen."""
 
     by_scores = by_score(dissection)
 
@@ -60,6 +61,6 @@ def by_sensitivity(sensitivity: Sensitivity, dissection: Dissection) -> Importan
                 f"The sensitivity has no group {names[0]}; measure it anew with this model and the same `keep`."
             )
         tie_break = by_scores(bundle, scores)
-        return lambda steps: sensitivity.loss(name, steps / bundle.steps) + 1e-6 * tie_break(steps)
+        return lambda steps: sensitivity.loss(name, steps / bundle.steps) ** 2 + 1e-6 * tie_break(steps)
 
     return importance
