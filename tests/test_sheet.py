@@ -136,9 +136,15 @@ def test_inputs_without_a_batch_are_run_as_they_are() -> None:
         measure(Grid(), {"steps": 4}, batches=[8])
 
 
+class Uncopyable(nn.Linear):
+    def __deepcopy__(self, memo: object) -> "Uncopyable":
+        raise TypeError("one of a kind")
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        ({"models": Uncopyable(3, 3)}, r"The model cannot be copied \(TypeError: one of a kind\)"),
         ({"models": {}}, "Give a model, or models by name"),
         ({"models": {"dense": 3}}, "Give a model, or models by name"),
         ({"models": {"null control": nn.Linear(3, 3)}}, "'null control' is taken"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from secateur.copying import copy_of_model
 from secateur.errors import UsageError
 from secateur.measure.clocks import thread_clock, wall_clock
 from secateur.measure.machine import Machine, this_machine
@@ -20,7 +20,7 @@ from secateur.measure.timing import Timing, time_in_turns
 from secateur.modes import evaluating
 from secateur.report.tables import aligned
 
-__all__ = ["NULL_CONTROL", "Comparison", "compare", "compare_ready", "timing_conditions"]
+__all__ = ["NULL_CONTROL", "Comparison", "compare", "compare_ready", "require_threads", "timing_conditions"]
 
 NULL_CONTROL = "null control"
 
@@ -98,7 +98,7 @@ def compare(
     chosen = find_runtime(runtime)
     with timing_conditions(threads):
         if isinstance(first, nn.Module):
-            models: dict[str, Any] = {**alternatives, NULL_CONTROL: copy.deepcopy(first)}
+            models: dict[str, Any] = {**alternatives, NULL_CONTROL: copy_of_model(first)}
             runners = [Runner(name, model, chosen, example_inputs, threads) for name, model in models.items()]
             entries = [runner.ready(example_inputs) for runner in runners]
             return compare_ready(entries, max_seconds=max_seconds, on_round=on_round)
@@ -141,5 +141,9 @@ def _require_alternatives(alternatives: Mapping[str, Any], example_inputs: Any, 
         raise UsageError("The alternatives have to be all models, or all functions without arguments.")
     if kinds == {True} and example_inputs is None:
         raise UsageError("Pass example_inputs to run the models on: a tensor, a tuple or a dict of arguments.")
+    require_threads(threads)
+
+
+def require_threads(threads: int) -> None:
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise UsageError(f"threads is {threads!r}; give how many to use, 1 or more.")

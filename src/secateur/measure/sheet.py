@@ -6,7 +6,6 @@ model, or computes something else with it, is named with the reason, and the oth
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -14,9 +13,10 @@ from typing import Any
 
 from torch import nn
 
+from secateur.copying import copy_of_model
 from secateur.errors import SecateurError, UsageError, in_brief
 from secateur.example_inputs import as_call, batch_of, with_batch
-from secateur.measure.comparison import NULL_CONTROL, Comparison, compare_ready, timing_conditions
+from secateur.measure.comparison import NULL_CONTROL, Comparison, compare_ready, require_threads, timing_conditions
 from secateur.measure.machine import Machine, this_machine
 from secateur.measure.runner import Ready, Runner
 from secateur.measure.runtimes import Runtime, available_runtimes, find_runtime
@@ -190,7 +190,7 @@ def measure(
     chosen = [find_runtime(name) for name in dict.fromkeys(wanted)]
     # Rising, because a runtime that has run a large batch already holds the memory for a small one.
     sizes = sorted(set(_checked_batches(batches, example_inputs)))
-    _require_threads(threads)
+    require_threads(threads)
     machine = this_machine()
     one_example = as_call(with_batch(example_inputs, 1))
     footprints = {name: _footprint(name, model, *one_example) for name, model in named.items()}
@@ -215,7 +215,7 @@ class _Contest:
     ) -> None:
         self.baseline, first = next(iter(models.items()))
         # The control goes first: what a runtime sets up once counts in no model's memory.
-        self.models = {NULL_CONTROL: copy.deepcopy(first), **models}
+        self.models = {NULL_CONTROL: copy_of_model(first), **models}
         self.example_inputs, self.threads, self.max_seconds, self.begin = example_inputs, threads, max_seconds, begin
         self.measurements: list[Measurement] = []
         self.refusals: list[Refusal] = []
@@ -287,8 +287,3 @@ def _checked_batches(batches: Iterable[int], example_inputs: Any) -> list[int]:
     if not batch_of(example_inputs) and sizes != [1]:
         raise UsageError("example_inputs has no tensor with an axis for the batch; leave batches out.")
     return sizes
-
-
-def _require_threads(threads: int) -> None:
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise UsageError(f"threads is {threads!r}; give how many to use, 1 or more.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -18,6 +17,7 @@ from secateur.anatomy import require_module
 from secateur.capture.forward import without_random_effects
 from secateur.channel_plan import Plan
 from secateur.channels import NothingToCut, plan_channels
+from secateur.copying import copy_of_model
 from secateur.enforce import apply
 from secateur.errors import UsageError
 from secateur.identity import digest_of_architecture, digest_of_state
@@ -100,12 +100,7 @@ class _Evaluation:
 
     def __call__(self, plan: Plan | None) -> float:
         """Of the model once the plan is carried out."""
-        try:
-            judged = copy.deepcopy(self._module)
-        except Exception as error:
-            raise UsageError(
-                f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files."
-            ) from error
+        judged = copy_of_model(self._module)
         if plan is not None:
             apply(judged, plan, verify=False)
         with evaluating(judged), torch.no_grad(), without_random_effects():
