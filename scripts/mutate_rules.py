@@ -32,7 +32,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = Path("secateur/couple/rules")
-TESTS = ["-x", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "test_rules.py")]
+TESTS = ["-x", "-q", "-n0", "-p", "no:cacheprovider", str(ROOT / "tests" / "test_rules.py")]
 TIMEOUT = 900
 
 
