@@ -207,13 +207,13 @@ class Machine:
         return Comparison("dense", timings, control, "eager", "float32", 1, this_machine())
 
 
-@pytest.mark.parametrize("target", ["latency=0.75", "latency=0.5", "latency=0.33", "latency=5ms"])
+@pytest.mark.parametrize("target", ["latency=0.75", "latency=0.5", "latency=0.33", "latency=30ms"])
 @pytest.mark.parametrize("bias", [0.8, 1.0, 1.3])
 def test_a_latency_is_met_though_the_prediction_is_off(
     monkeypatch: pytest.MonkeyPatch, target: str, bias: float
 ) -> None:
     Machine(monkeypatch, bias)
-    model = SmallResNet(widths=(64, 128)).eval()
+    model = SmallResNet(widths=(128, 256)).eval()  # wide enough for fine steps
     plan = secateur.plan_channels(model, IMAGE, target=target)
     met = plan.outcome
     assert met is not None
