@@ -86,6 +86,8 @@ def search_by_importance(lanes: Sequence[Lane], costs: Costs, target: float) -> 
         for other in neighbours[lane]:
             best.pop(other, None)
     _give_back(position, target)
+    while _exchange(position, target):
+        _give_back(position, target)
     return position.choice(target)
 
 
@@ -142,6 +144,37 @@ def _give_back(position: _Position, target: float) -> None:
             return
         _, number = max(moves)
         position.move(number, position.at[number] - 1)
+
+
+def _exchange(position: _Position, target: float) -> bool:
+    """Takes back a dear step for a cheaper one elsewhere, if the target stays met; whether there was such a pair."""
+    if position.cost > target:
+        return False
+    for number, lane in enumerate(position.lanes):
+        here = position.at[number]
+        if here == 0:
+            continue
+        regained = lane.loss(lane.stops[here]) - lane.loss(lane.stops[here - 1])
+        position.move(number, here - 1)
+        found = _cheapest_saving(position, position.cost - target, regained, number)
+        if found is not None:
+            position.move(*found)
+            return True
+        position.move(number, here)
+    return False
+
+
+def _cheapest_saving(position: _Position, least: float, below: float, but: int) -> tuple[int, int] | None:
+    """The lane and stop that lose the least, and less than `below`, among those that save at least `least`."""
+    best = None
+    for number, lane in enumerate(position.lanes):
+        here = position.at[number]
+        for stop in range(here + 1, min(here + 1 + _LOOK_AHEAD, len(lane.stops))):
+            lost = lane.loss(lane.stops[stop]) - lane.loss(lane.stops[here])
+            if number != but and lost < below * (1 - 1e-9) and position.saving(number, stop) >= least:
+                best, below = (number, stop), lost
+                break
+    return best
 
 
 def _neighbours(terms: Sequence[Sequence[int]]) -> list[set[int]]:
