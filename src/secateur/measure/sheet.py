@@ -7,7 +7,6 @@ model, or computes something else with it, is named with the reason, and the oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -195,7 +194,7 @@ def measure(
     one_example = as_call(with_batch(example_inputs, 1))
     footprints = {name: _footprint(name, model, *one_example) for name, model in named.items()}
     total = len(chosen) * (len(named) + 1 + len(sizes))
-    with steps(total, "measure") if progress else nullcontext(_say_nothing) as begin, timing_conditions(threads):
+    with steps(total, "measure", progress) as begin, timing_conditions(threads):
         contest = _Contest(named, example_inputs, threads, max_seconds, begin)
         for runtime in chosen:
             contest.run(runtime, sizes)
@@ -267,10 +266,6 @@ def _footprint(name: str, model: nn.Module, args: tuple[Any, ...], kwargs: dict[
 
 def _megabytes(peak: float | None) -> str:
     return "–" if peak is None else f"{peak:.1f}"
-
-
-def _say_nothing(text: str) -> None:
-    pass
 
 
 def _require_models(models: Mapping[str, nn.Module]) -> None:

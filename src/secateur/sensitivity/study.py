@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ def sensitivity(
     store = SensitivityCache(Path(cache) if cache else None, _fingerprint(model, eval_data, metric, score, kept))
     evaluate = _Evaluation(unwrap(model), metric, eval_data)
     pending = [(group, share) for group in groups for share in shares if not store.knows(group.name, share)]
-    with steps(len(pending), "sensitivity") if progress and pending else nullcontext(_say_nothing) as begin:
+    with steps(len(pending), "sensitivity", progress and bool(pending)) as begin:
         for group, share in pending:
             begin(f"{group.name} without {share:.0%}")
             try:
@@ -147,7 +146,3 @@ def _checked_amounts(amounts: Sequence[Amount]) -> list[float]:
     if not shares or shares[0] == 0:
         raise UsageError("amounts has to hold shares above 0, such as (0.25, 0.5, 0.75).")
     return shares
-
-
-def _say_nothing(text: str) -> None:
-    pass

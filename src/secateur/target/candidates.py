@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from torch import nn
 
 from secateur.channel_plan import Plan
+from secateur.copying import copy_of_model
 from secateur.enforce import apply
 from secateur.measure.comparison import NULL_CONTROL, Comparison, compare_ready, timing_conditions
 from secateur.measure.runner import Ready, Runner
@@ -23,11 +23,11 @@ class Candidates:
     """The dense model is loaded once, and its copy; every candidate takes turns with them."""
 
     def __init__(self, module: nn.Module, example_inputs: Any, runtime: str, threads: int) -> None:
-        self._module = copy.deepcopy(module).eval()
+        self._module = copy_of_model(module).eval()
         self._inputs, self._threads = example_inputs, threads
         self._runtime = find_runtime(runtime)
         self._dense = self._load(DENSE, self._module)
-        self._control = self._load(NULL_CONTROL, copy.deepcopy(self._module))
+        self._control = self._load(NULL_CONTROL, copy_of_model(self._module))
 
     @property
     def runtime(self) -> str:
@@ -38,7 +38,7 @@ class Candidates:
 
     def time(self, plan: Plan) -> Comparison:
         """The model cut by the plan beside the dense one; refused if the runtime computes something else with it."""
-        cut = apply(copy.deepcopy(self._module), plan, verify=False)
+        cut = apply(copy_of_model(self._module), plan, verify=False)
         return self._compare([self._dense, self._load(CUT, cut), self._control])
 
     def _load(self, name: str, model: nn.Module) -> Ready:
