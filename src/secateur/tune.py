@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from torch.utils.data import DataLoader
 from secateur.agenda import Epoch
 from secateur.atomic import replace_file
 from secateur.channel_plan import Plan
+from secateur.copying import copy_of_model
 from secateur.cut import cut
 from secateur.enforce import Hold, apply, hold
 from secateur.errors import LossDiverged, UsageError
@@ -306,13 +306,7 @@ def _generator_of(data: Any) -> torch.Generator | None:
 
 
 def _copy_of(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(unwrap(model))
-    except Exception as error:
-        raise UsageError(
-            f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files, "
-            "or use plan_weights and hold in your own training loop."
-        ) from error
+    return copy_of_model(unwrap(model), ", or use plan_weights and hold in your own training loop")
 
 
 def _imitation_loss(teacher: nn.Module, seen: list[tuple[Any, Any, Any]], temperature: float) -> Tensor:

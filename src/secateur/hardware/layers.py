@@ -1,7 +1,4 @@
-"""The kinds of layers that are measured alone: as torch modules, and as ONNX graphs of nothing else.
-
-The graphs are written node by node: exporting each of some 200 little networks would take minutes.
-"""
+"""The kinds of layers that are measured alone: as torch modules, and as ONNX graphs of nothing else."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from secateur.errors import UsageError
+from secateur.measure.lone_graph import Node, onnx_graph
 from secateur.measure.runtimes import Call, available_runtimes, open_in_onnxruntime
 
 __all__ = ["KINDS", "MEASURED_RUNTIMES", "bind", "chain", "example_input", "require_kind", "runtimes_here"]
@@ -23,7 +21,6 @@ KINDS = {"convolution": "3×3 convolution", "linear": "linear layer", "depthwise
 MEASURED_RUNTIMES = ("eager", "onnxruntime")
 LINEAR_BATCH = 128
 IMAGE_SIZE = {"convolution": 14, "depthwise": 28}
-_OPSET, _IR_VERSION = 17, 8  # any onnxruntime of the last years reads these
 
 
 def runtimes_here() -> tuple[str, ...]:
@@ -61,24 +58,15 @@ def bind(layers: nn.Sequential, x: Tensor, runtime: str) -> Call:
 
 
 def _onnx_model(layers: nn.Sequential, x: Tensor) -> bytes:
-    from onnx import TensorProto, helper, numpy_helper
-
-    nodes, weights, value = [], [], "x"
+    nodes, weights, value = [], {}, "x"
     for i, layer in enumerate(layers):
-        inputs, outputs = [value, f"weight{i}"], [f"y{i}"]
         assert isinstance(layer.weight, Tensor)
-        weight = layer.weight.detach()
-        if isinstance(layer, nn.Conv2d):
-            nodes.append(helper.make_node("Conv", inputs, outputs, pads=[1, 1, 1, 1], group=layer.groups))
-        else:
-            nodes.append(helper.make_node("MatMul", inputs, outputs))
-            weight = weight.t().contiguous()
-        weights.append(numpy_helper.from_array(weight.numpy(), f"weight{i}"))
+        inputs = (value, f"weight{i}")
         value = f"y{i}"
-    with torch.no_grad():
-        sizes = {"x": x.shape, value: layers(x).shape}
-    tensors = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in sizes.items()}
-    graph = helper.make_graph(nodes, "layers", [tensors["x"]], [tensors[value]], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
-    content: bytes = model.SerializeToString()
-    return content
+        if isinstance(layer, nn.Conv2d):
+            nodes.append(Node("Conv", inputs, value, {"pads": [1, 1, 1, 1], "group": layer.groups}))
+            weights[inputs[1]] = layer.weight
+        else:
+            nodes.append(Node("MatMul", inputs, value))
+            weights[inputs[1]] = layer.weight.t()
+    return onnx_graph(nodes, {"x": x}, weights)

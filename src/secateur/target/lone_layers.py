@@ -9,12 +9,11 @@ import torch
 from torch.nn import functional as F
 
 from secateur.measure.clocks import Clock, thread_clock, wall_clock
+from secateur.measure.lone_graph import Node, onnx_graph
 from secateur.measure.runtimes import open_in_onnxruntime, open_in_openvino
 from secateur.target.layers import Layer
 
 __all__ = ["lone_layer"]
-
-_OPSET = 18
 
 
 def lone_layer(layer: Layer, runtime: str, threads: int) -> tuple[Callable[[], Any], Clock]:
@@ -61,35 +60,20 @@ def _in_torch(layer: Layer, inputs: tuple[torch.Tensor, torch.Tensor]) -> Callab
 
 
 def _as_onnx(layer: Layer, inputs: tuple[torch.Tensor, torch.Tensor]) -> bytes:
-    """A graph of one node. The exporter would take seconds for each."""
-    from onnx import TensorProto, helper, numpy_helper
-
+    """A graph of one node."""
     x, weight = inputs
+    operands = ("x", "weight")
+    if layer.kind == "product":
+        return onnx_graph([Node("MatMul", operands, "y")], {"x": x, "weight": weight}, {})
     if layer.kind == "linear":
-        weight = weight.T.contiguous()
-    constant = layer.kind != "product"
-    if "convolution" in layer.kind:
-        operator = "ConvTranspose" if _transposed(layer) else "Conv"
-        attributes: dict[str, Any] = {
-            "strides": layer.stride,
-            "pads": [*layer.padding, *layer.padding],
-            "dilations": layer.dilation,
-            "group": layer.groups,
-        }
-        if _transposed(layer):
-            attributes["output_padding"] = layer.output_padding
-    else:
-        operator, attributes = "MatMul", {}
-    node = helper.make_node(operator, ["x", "weight"], ["y"], **attributes)
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(x.shape))]
-    if not constant:
-        given.append(helper.make_tensor_value_info("weight", TensorProto.FLOAT, list(weight.shape)))
-    graph = helper.make_graph(
-        [node],
-        "layer",
-        given,
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(weight.numpy(), "weight")] if constant else [],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
-    return bytes(model.SerializeToString())
+        return onnx_graph([Node("MatMul", operands, "y")], {"x": x}, {"weight": weight.T})
+    attributes: dict[str, Any] = {
+        "strides": layer.stride,
+        "pads": [*layer.padding, *layer.padding],
+        "dilations": layer.dilation,
+        "group": layer.groups,
+    }
+    if _transposed(layer):
+        attributes["output_padding"] = layer.output_padding
+    operator = "ConvTranspose" if _transposed(layer) else "Conv"
+    return onnx_graph([Node(operator, operands, "y", attributes)], {"x": x}, {"weight": weight})
