@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secateur.anatomy import Dissection, dissect
 from secateur.costs import bytes_of, macs_of, parameters_of
+from secateur.dissection import Dissection, dissect
 from tests.architectures import ARCHITECTURES
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from secateur.anatomy import Dissection
 from secateur.channel_plan import GroupCut, Plan
 from secateur.couple.groups import Group
+from secateur.dissection import Dissection
 from secateur.errors import SecateurWarning, UsageError
 
 if TYPE_CHECKING:

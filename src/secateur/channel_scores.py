@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secateur.anatomy import Dissection
 from secateur.capture.activations import find_sites, mean_magnitudes
 from secateur.capture.trace import Value
 from secateur.couple.groups import Group, Member
 from secateur.couple.removal import Removal
+from secateur.dissection import Dissection
 from secateur.errors import UsageError
 from secateur.score import SCORES, Score, l1, l2, score_weight
 from secateur.weights import Weight, check_finite

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from secateur.alignment import find_alignment
 from secateur.amount import Amount
-from secateur.anatomy import dissect, require_module
 from secateur.cache import cache_folder
 from secateur.channel_plan import Plan
 from secateur.channel_scores import ChannelScorer
 from secateur.choice import Budget
+from secateur.dissection import dissect, require_module
 from secateur.errors import UsageError
 from secateur.example_inputs import batch_of, with_batch
 from secateur.planner import NothingToCut, Planner

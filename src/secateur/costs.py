@@ -13,8 +13,8 @@ from math import prod
 
 from torch import nn
 
-from secateur.anatomy import Dissection
 from secateur.couple.widths import Shares, Width
+from secateur.dissection import Dissection
 
 __all__ = ["Costs", "Term", "bytes_of", "macs_of", "parameters_of"]
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from secateur.amount import Amount, parse_amount
-from secateur.anatomy import Dissection
 from secateur.capture.trace import numbers_of
 from secateur.channel_plan import GroupCut, Plan, TensorCut
 from secateur.channel_scores import ChannelScorer
@@ -20,6 +19,7 @@ from secateur.couple.bundles import Bundle
 from secateur.couple.constraints import Conflict
 from secateur.couple.groups import Group
 from secateur.couple.removal import Removal
+from secateur.dissection import Dissection
 from secateur.errors import UsageError
 from secateur.weights import LeftAlone, first_match, matches_any, require_known
 

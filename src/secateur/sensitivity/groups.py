@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from secateur.anatomy import Dissection, dissect
 from secateur.couple.bundles import Bundle
+from secateur.dissection import Dissection, dissect
 from secateur.weights import matches_any, require_known
 
 __all__ = ["CutGroup", "find_cut_groups"]

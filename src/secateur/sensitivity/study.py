@@ -12,11 +12,11 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from secateur.amount import Amount, parse_amount
-from secateur.anatomy import require_module
 from secateur.capture.forward import without_random_effects
 from secateur.channel_plan import Plan
 from secateur.channels import NothingToCut, plan_channels
 from secateur.copying import copy_of_model
+from secateur.dissection import require_module
 from secateur.enforce import apply
 from secateur.errors import UsageError
 from secateur.identity import digest_of_architecture, digest_of_state

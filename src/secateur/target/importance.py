@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from secateur.anatomy import Dissection
 from secateur.choice import lowest_first
 from secateur.couple.bundles import Bundle
+from secateur.dissection import Dissection
 from secateur.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from secateur.anatomy import Dissection
 from secateur.couple.coupling import Contraction
 from secateur.couple.widths import Need, Shares, Width, Widths
+from secateur.dissection import Dissection
 
 __all__ = ["Layer", "LayerSlot", "layer_slots"]
 
