@@ -8,6 +8,8 @@ import typer
 
 from secateur.commands.demo import demo
 from secateur.commands.hardware import hardware
+from secateur.commands.init import init
+from secateur.commands.inspect import inspect
 from secateur.commands.measure import measure
 from secateur.commands.prune import prune
 from secateur.commands.sensitivity import sensitivity
@@ -39,7 +41,7 @@ def _secateur(
     pass
 
 
-for command in (demo, hardware, measure, prune, sensitivity):
+for command in (init, inspect, prune, measure, sensitivity, hardware, demo):
     app.command()(command)
 
 

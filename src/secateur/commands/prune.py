@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from secateur.commands.errors import command_line, errors_in_one_sentence
+from secateur.commands.settings import SETTINGS_FILE, Settings, write_settings
 
 __all__ = ["prune"]
 
 
 def prune(
+    context: typer.Context,
     task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model(), train_data(), …")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the pruned model.", file_okay=False)],
     channels: Annotated[str | None, typer.Option(help="The share of channels to remove, such as 50%.")] = None,
@@ -38,6 +40,7 @@ def prune(
     batch: Annotated[int | None, typer.Option(help="Examples at once, for a latency.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="Threads, for a latency.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="For the order of the data.", min=0, max=2**32 - 1)] = 0,
+    settings: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -48,6 +51,8 @@ def prune(
     Example: secateur prune task.py --from trained.safetensors --target latency=0.5 --finetune 2 -o pruned
     """
     with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on from the last finished epoch."):
+        from accelerate.utils import set_seed
+
         from secateur.errors import UsageError
         from secateur.loop import prune as prune_model
         from secateur.task_file import load_task, users_errors_in_one_sentence
@@ -62,6 +67,7 @@ def prune(
         if pattern:
             options["pattern"] = pattern
         source = load_task(task)
+        set_seed(seed)  # a model that is not trained yet starts from the same random weights every time
         with users_errors_in_one_sentence():
             result = prune_model(
                 source.build_model(weights),
@@ -81,6 +87,7 @@ def prune(
                 seed=seed,
                 **options,
             )
+        write_settings(context, out / SETTINGS_FILE)
         if as_json:
             import json
 

@@ -1,0 +1,38 @@
+"""`secateur init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secateur.commands.errors import errors_in_one_sentence
+
+__all__ = ["init"]
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="The Python file to write.", dir_okay=False)] = Path("task.py"),
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Write a commented task file, which tells the other commands where your model and data come from.
+
+    Example: secateur init my_task.py
+    """
+    with errors_in_one_sentence(debug, "Stopped."):
+        from importlib.resources import files
+
+        from secateur.atomic import write_text
+        from secateur.errors import UsageError
+
+        if file.suffix != ".py":
+            raise UsageError(f"{file} is no Python file; call it {file.with_suffix('.py')}.")
+        if file.exists():
+            raise UsageError(f"{file} exists already; choose another name, or delete it first.")
+        template = (files("secateur.commands") / "task_template.txt").read_text(encoding="utf-8")
+        write_text(file, template.replace("FILE", str(file)))
+        print(
+            f"{file} is written, and works as it is: a small network and the images that come with secateur. Put your "
+            f"own model and data into its functions, then see `secateur inspect {file}`."
+        )

@@ -1,0 +1,36 @@
+"""`secateur inspect`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from secateur.commands.errors import errors_in_one_sentence
+
+__all__ = ["inspect"]
+
+
+def inspect(
+    task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model() and eval_data().")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Show which channels of a model can be cut, with which layers, and what cannot be cut and why.
+
+    Example: secateur inspect task.py
+    """
+    with errors_in_one_sentence(debug, "Stopped."):
+        from secateur.anatomy import inspect as inspect_model
+        from secateur.task_file import load_task, users_errors_in_one_sentence
+
+        source = load_task(task)
+        with users_errors_in_one_sentence():
+            anatomy = inspect_model(source.build_model(), source.example_inputs())
+        if as_json:
+            import json
+            from dataclasses import asdict
+
+            print(json.dumps(asdict(anatomy), indent=2))
+        else:
+            print(anatomy)

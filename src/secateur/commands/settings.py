@@ -1,0 +1,104 @@
+"""Options from a TOML file, and back into one, so that a run repeats."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secateur.errors import SecateurError, UsageError
+
+__all__ = ["SETTINGS_FILE", "Settings", "read_settings", "write_settings"]
+
+SETTINGS_FILE = "settings.toml"
+_NOT_SETTINGS = ("settings", "as_json", "debug", "help")
+"""They say how to print, not what to do."""
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = [entry.name for entry in file.parent.glob("*.toml")] if file.parent.is_dir() else []
+        close = get_close_matches(file.name, near, 1)
+        hint = f"did you mean {close[0]}?" if close else "check the path."
+        raise UsageError(f"There are no settings {file}; {hint}") from None
+    except (OSError, ValueError, RecursionError) as error:  # tomllib's own error is a ValueError
+        raise UsageError(f"{file} is no TOML that can be read ({error}); mend it there.") from None
+
+
+def write_settings(context: typer.Context, file: Path) -> None:
+    """All options of the running command that have a value, by the names they have on the command line."""
+    from secateur.atomic import write_text
+
+    lines = [f"# `{context.command_path} --settings {file}` repeats this run; options beside it change it."]
+    for option, parameter in _options(context).items():
+        value = context.params.get(parameter)
+        if value is not None and value != []:
+            lines.append(f"{option} = {_as_toml(value)}")
+    write_text(file, "\n".join(lines) + "\n")
+
+
+def _take_from_file(context: typer.Context, file: Path | None) -> Path | None:
+    """Gives the options that are not on the command line the values of the file."""
+    if file is None or context.resilient_parsing:
+        return file
+    try:
+        context.default_map = _by_parameter(context, read_settings(file), file)
+    except SecateurError as error:
+        raise typer.BadParameter(str(error)) from None
+    return file
+
+
+Settings = Annotated[
+    Path | None,
+    typer.Option(
+        help="A TOML file with any of these options, such as the settings.toml of an earlier run.",
+        dir_okay=False,
+        is_eager=True,
+        callback=_take_from_file,
+    ),
+]
+"""The option of a command that takes others from a file."""
+
+
+def _by_parameter(context: typer.Context, settings: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    options = _options(context)
+    found = {}
+    for name, value in settings.items():
+        option = name.replace("_", "-")
+        if option not in options:
+            close = get_close_matches(option, options, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"choose among {', '.join(options)}."
+            raise UsageError(f"{file} sets {name!r}, which is no option of `{context.command_path}`; {hint}")
+        if isinstance(value, dict) or (
+            isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
+        ):
+            raise UsageError(f"{name} in {file} is a table; give it a plain value.")
+        found[options[option]] = value
+    return found
+
+
+def _options(context: typer.Context) -> dict[str, str]:
+    """The names that a person writes, without dashes in front, and those of the function's parameters."""
+    options = {}
+    for parameter in context.command.params:
+        if parameter.name is not None and parameter.name not in _NOT_SETTINGS:
+            written = (
+                max(parameter.opts, key=len).lstrip("-") if parameter.param_type_name == "option" else parameter.name
+            )
+            options[written] = parameter.name
+    return options
+
+
+def _as_toml(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_as_toml, value))}]"
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    return json.dumps(str(value), ensure_ascii=False)
