@@ -222,7 +222,7 @@ def metric(model, loader):
     assert "sensitivity:" not in again.stderr, "all of it was known"
 
 
-@pytest.mark.parametrize("command", ["measure", "sensitivity"])
+@pytest.mark.parametrize("command", ["inspect", "prune", "measure", "sensitivity"])
 def test_help_loads_nothing_heavy(command: str) -> None:
     code = (
         "import sys\n"
@@ -234,4 +234,4 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert f"Example: secateur {command} task.py" in done.stdout
+    assert f"Example: secateur {command} " in done.stdout

@@ -125,6 +125,12 @@ def test_a_run_from_elsewhere_runs_no_code(place: str, tmp_path: Path, monkeypat
     assert not Path("ran").exists()
 
 
+def test_a_misspelt_run_is_answered_with_what_was_meant() -> None:
+    Path("runs/zeros-90").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"There is no folder runs/zero-90; did you mean runs/zeros-90\?"):
+        task_and_runs(["runs/zero-90"], None)
+
+
 def test_a_run_without_settings_asks_for_its_task() -> None:
     Path("out").mkdir()
     with pytest.raises(UsageError, match=r"out does not say which task it pruned; add --task TASK"):

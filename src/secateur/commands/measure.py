@@ -15,9 +15,12 @@ BASELINE = "dense"
 
 
 def measure(
-    task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model() and eval_data().")],
-    runs: Annotated[
-        list[Path] | None, typer.Argument(help="Folders of finished runs of this model.", show_default=False)
+    what: Annotated[
+        list[str],
+        typer.Argument(help="Folders of finished runs; or first a task, and then runs of it.", show_default=False),
+    ],
+    task: Annotated[
+        str | None, typer.Option(help="The task of the runs, where they do not name it or it has moved.")
     ] = None,
     weights: Annotated[
         Path | None,
@@ -32,23 +35,24 @@ def measure(
     as_json: Annotated[bool, typer.Option("--json", help="Print the sheet as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Measure the dense model of a task, and pruned runs of it, in turn: speed, memory and size.
+    """Measure pruned runs beside their dense model, in turn: speed, memory and size.
 
     A difference in speed counts only outside what the dense model shows against its own copy.
 
-    Example: secateur measure task.py runs/zeros-90 --runtime all --batch 1 --batch 32
+    Example: secateur measure runs/zeros-90 --runtime all --batch 1 --batch 32
     """
     with errors_in_one_sentence(debug, "Stopped. Nothing was kept; a measurement is made in one go."):
+        from secateur.commands.runs import task_and_runs
         from secateur.errors import SecateurError
         from secateur.measure.sheet import measure as measure_models
         from secateur.run_folder import load_run
-        from secateur.task_file import load_task, users_errors_in_one_sentence
+        from secateur.task_file import users_errors_in_one_sentence
 
         chosen = runtime or ["eager"]
-        source = load_task(task)
+        source, runs = task_and_runs(what, task)
         with users_errors_in_one_sentence():
             models = {BASELINE: source.build_model(weights)}
-            for run in runs or ():
+            for run in runs:
                 name = run.name if run.name and run.name not in models else str(run)
                 models[name] = load_run(run, source.build_model()).model
             sheet = measure_models(

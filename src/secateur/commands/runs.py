@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from secateur.commands.settings import SETTINGS_FILE, read_settings
@@ -14,7 +15,12 @@ __all__ = ["task_and_runs", "task_of_run"]
 
 def task_and_runs(what: Sequence[str], given: str | None) -> tuple[TaskFile, list[Path]]:
     """A person names a task and then runs of it, or only the runs."""
-    first_is_run = Path(what[0]).is_dir()
+    first = Path(what[0])
+    first_is_run = first.is_dir()
+    if not first.exists() and first.suffix != ".py" and first.parent.is_dir():
+        folders = [entry.name for entry in first.parent.iterdir() if entry.is_dir()]
+        if close := get_close_matches(first.name, folders, 1):
+            raise UsageError(f"There is no folder {first}; did you mean {first.parent / close[0]}?")
     runs = [Path(run) for run in (what if first_is_run else what[1:])]
     if not first_is_run:
         if given is not None:
