@@ -70,6 +70,20 @@ def test_every_point_is_the_metric_of_that_cut_alone(trained: ConvNet, data: Dat
         assert torch.equal(trained.state_dict()[name], tensor)
 
 
+def test_with_finetune_every_point_is_the_metric_after_training(trained: ConvNet, data: DataLoader) -> None:
+    before = copy.deepcopy(trained.state_dict())
+    task = {"train_data": DataLoader(blobs(), 32, shuffle=True), "recipe": secateur.Recipe(lr=0.01)}
+    found = sensitivity(trained, IMAGE, data, amounts=[0.5], finetune=2, progress=False, **task)
+    task["recipe"] = secateur.Recipe(lr=0.01 * secateur.Recipe().finetune_scale)
+    training = {"epochs": 2, "eval_data": data, "progress": False, **task}
+    assert found.dense == secateur.train(trained, **training).after
+    for curve in found.groups:
+        plan = secateur.plan_channels(trained, IMAGE, per_layer={curve.key: 0.5})
+        cut = secateur.apply(copy.deepcopy(trained), plan)
+        assert curve.points[0][1] == secateur.train(cut, **training).after
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trained.state_dict().items())
+
+
 def test_random_evaluations_use_the_same_numbers_and_give_them_back(trained: ConvNet) -> None:
     shuffled = DataLoader(blobs(128, seed=1), 64, shuffle=True)
 
@@ -123,6 +137,11 @@ def test_another_model_or_another_question_uses_no_stored_answers(
     assert calls_with(trained, score="l2") == 3
     assert calls_with(trained, keep=["conv"]) == 2
     assert calls_with(trained, DataLoader(blobs(64, seed=1), 64)) == 3
+    training = {"finetune": 1, "train_data": DataLoader(blobs(64), 32, shuffle=True)}
+    assert calls_with(trained, **training) == 3
+    assert calls_with(trained, **training) == 0
+    assert calls_with(trained, **{**training, "finetune": 0.5}) == 3
+    assert calls_with(trained, **training, recipe=secateur.Recipe(lr=0.1)) == 3
     assert calls_with(trained) == 0, "the answers of others do not push out the first"
 
 
@@ -337,6 +356,8 @@ def test_files_that_are_not_there_or_hold_something_else(trained: ConvNet, data:
         ({"metric": lambda model, loader: "good"}, "The metric returns a str"),
         ({"metric": lambda model, loader: float("nan")}, "The metric returns nan"),
         ({"model": 3}, "The model is a int"),
+        ({"finetune": 0.5}, "finetune needs train_data"),
+        ({"finetune": -1, "train_data": [1]}, "finetune is -1"),
     ],
 )
 def test_calls_that_cannot_work(options: dict[str, Any], sentence: str, data: DataLoader, tmp_path: Path) -> None:

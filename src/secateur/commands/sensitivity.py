@@ -21,6 +21,9 @@ def sensitivity(
         list[str] | None,
         typer.Option(help='How much of each group to remove, such as "25%". May be repeated. [default: 25%, 50%, 75%]'),
     ] = None,
+    finetune: Annotated[
+        float, typer.Option(help="Epochs, such as 0.25, to fine-tune after each cut before it is judged.", min=0)
+    ] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file for the numbers.", dir_okay=False)] = Path(
         "sensitivity.json"
     ),
@@ -34,7 +37,7 @@ def sensitivity(
 
     Interrupted, it goes on where it stopped when started again.
 
-    Example: secateur sensitivity task.py --from model.safetensors --html sensitivity.html
+    Example: secateur sensitivity task.py --from model.safetensors --finetune 0.25 --html sensitivity.html
     """
     with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on after the last finished evaluation."):
         from secateur.sensitivity import sensitivity as find_sensitivity
@@ -48,6 +51,9 @@ def sensitivity(
                 source.eval_data(),
                 metric=source.metric,
                 amounts=amount or (0.25, 0.5, 0.75),
+                finetune=finetune,
+                train_data=source.train_data() if finetune else None,
+                loss=source.loss,
                 cache=out.with_suffix(".cache.json"),
             )
         found.save(out)

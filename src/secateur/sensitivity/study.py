@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from secateur.agenda import require_epochs
 from secateur.amount import Amount, parse_amount
 from secateur.capture.forward import without_random_effects
 from secateur.channel_plan import Plan
@@ -19,14 +21,16 @@ from secateur.copying import copy_of_model
 from secateur.dissection import require_module
 from secateur.enforce import apply
 from secateur.errors import UsageError
-from secateur.identity import digest_of_architecture, digest_of_state
+from secateur.identity import digest_of_architecture, digest_of_state, recipe_as_text
+from secateur.loop import train
 from secateur.modes import evaluating
+from secateur.recipe import Recipe
 from secateur.report.progress import steps
 from secateur.score import Score
 from secateur.sensitivity.cache import SensitivityCache
 from secateur.sensitivity.curves import GroupCurve, Sensitivity
 from secateur.sensitivity.groups import CutGroup, find_cut_groups
-from secateur.task import Metric, accuracy, name_of_metric, require_batches
+from secateur.task import Loss, Metric, Task, accuracy, classification_loss, name_of_metric, require_batches
 from secateur.weights import listed, unwrap
 
 __all__ = ["sensitivity"]
@@ -43,6 +47,10 @@ def sensitivity(
     amounts: Sequence[Amount] = AMOUNTS,
     score: Score = "l1",
     keep: Sequence[str] = (),
+    finetune: float = 0,
+    train_data: Any = None,
+    loss: Loss = classification_loss,
+    recipe: Recipe | None = None,
     cache: str | Path | None = None,
     progress: bool = True,
 ) -> Sensitivity:
@@ -56,6 +64,12 @@ def sensitivity(
         amounts: the shares of each group's channels to remove, such as 0.5 or "50%".
         score: what ranks the channels of a group, as for `plan_channels`.
         keep: names of layers, with wildcards, that keep all of their own channels.
+        finetune: epochs, such as 0.25, for which each copy, and one that is not cut, is fine-tuned before it is
+            evaluated. It tells what a cut costs in the end; without it, what it costs at once, which is mostly
+            something else.
+        train_data: what to fine-tune on.
+        loss: a function of the model and a batch, for fine-tuning; cross-entropy by default.
+        recipe: how to fine-tune, as for `prune`.
         cache: a file that keeps every evaluation. The same call with the same file goes on from there; another model,
             metric or score does not use them.
         progress: False for silence.
@@ -67,8 +81,10 @@ def sensitivity(
     groups = find_cut_groups(model, example_inputs, kept)
     if not groups:
         raise NothingToCut("No group can be cut; secateur.inspect(model, example_inputs) shows why, unless keep does.")
-    store = SensitivityCache(Path(cache) if cache else None, _fingerprint(model, eval_data, metric, score, kept))
-    evaluate = _Evaluation(unwrap(model), metric, eval_data)
+    recovery = _recovery(finetune, train_data, eval_data, loss, metric, recipe or Recipe())
+    fingerprint = _fingerprint(model, eval_data, metric, score, kept) + (f" · {recovery}" if recovery else "")
+    store = SensitivityCache(Path(cache) if cache else None, fingerprint)
+    evaluate = _Evaluation(unwrap(model), metric, eval_data, recovery)
     pending = [(group, share) for group in groups for share in shares if not store.knows(group.name, share)]
     with steps(len(pending), "sensitivity", progress and bool(pending)) as begin:
         for group, share in pending:
@@ -90,11 +106,49 @@ def sensitivity(
     return Sensitivity(name_of_metric(metric), store.dense, measured, _name_of_score(score))
 
 
+@dataclass(frozen=True)
+class _Recovery:
+    """Fine-tuning before an evaluation, the same for every copy."""
+
+    epochs: float
+    task: Task
+    recipe: Recipe
+
+    def __call__(self, model: nn.Module) -> float:
+        task = self.task
+        tuned = train(
+            model,
+            self.epochs,
+            train_data=task.train_data,
+            eval_data=task.eval_data,
+            loss=task.loss,
+            metric=task.metric,
+            recipe=self.recipe,
+            progress=False,
+        )
+        return tuned.after
+
+    def __str__(self) -> str:
+        return f"{self.epochs:g} epochs of {len(self.task.train_data)} batches, {recipe_as_text(self.recipe)}"
+
+
+def _recovery(
+    finetune: float, train_data: Any, eval_data: Any, loss: Loss, metric: Metric, recipe: Recipe
+) -> _Recovery | None:
+    epochs = require_epochs("finetune", finetune)
+    if not epochs:
+        return None
+    if train_data is None:
+        raise UsageError("finetune needs train_data to train on; give it, or leave finetune out.")
+    slower = replace(recipe, lr=recipe.lr * recipe.finetune_scale)
+    return _Recovery(epochs, Task(train_data, eval_data, loss, metric), slower)
+
+
 class _Evaluation:
     """The metric of copies of the model, each with the same random numbers."""
 
-    def __init__(self, module: nn.Module, metric: Metric, eval_data: Any) -> None:
-        self._module, self._metric = module, metric
+    def __init__(self, module: nn.Module, metric: Metric, eval_data: Any, recovery: _Recovery | None) -> None:
+        self._module, self._metric, self._recovery = module, metric, recovery
         self._data = _on_device(eval_data, next(module.parameters()).device)
 
     def __call__(self, plan: Plan | None) -> float:
@@ -102,9 +156,7 @@ class _Evaluation:
         judged = copy_of_model(self._module)
         if plan is not None:
             apply(judged, plan, verify=False)
-        with evaluating(judged), torch.no_grad(), without_random_effects():
-            torch.manual_seed(0)
-            value = self._metric(judged, self._data)
+        value = self._recovery(judged) if self._recovery is not None else self._at_once(judged)
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -112,6 +164,11 @@ class _Evaluation:
         if not math.isfinite(number):
             raise UsageError(f"The metric returns {number}; let it return a finite number, higher being better.")
         return number
+
+    def _at_once(self, judged: nn.Module) -> float:
+        with evaluating(judged), torch.no_grad(), without_random_effects():
+            torch.manual_seed(0)
+            return self._metric(judged, self._data)
 
 
 def _on_device(eval_data: Any, device: torch.device) -> Any:

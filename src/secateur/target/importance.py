@@ -22,6 +22,8 @@ Loss = Callable[[int], float]
 """From a number of steps to what they cost, growing with the number."""
 Importance = Callable[[Bundle, Mapping[int, NDArray[np.float64]]], Loss]
 """From a bundle and the scores of its groups' units to the loss."""
+_LEAST_LOSS = 0.002
+"""Of the metric: below it, a loss that was seen is chance, and the scores decide."""
 
 
 def by_score(dissection: Dissection) -> Importance:
@@ -48,10 +50,13 @@ def by_score(dissection: Dissection) -> Importance:
 
 
 def by_sensitivity(sensitivity: Sensitivity, dissection: Dissection) -> Importance:
-    """What the metric was seen to lose when this bundle alone was cut, squared: fine-tuning makes up for many small
-    losses, but not for a large one in one place. Scores settle what was not seen."""
+    """What the metric was seen to lose when this bundle alone was cut, times what the scores say.
 
+    Each knows what the other does not: a loss, which layers fine-tuning hardly needs; the scores, that a layer of which
+    little is left stops recovering, and that one which many others read is missed more once those are cut as well.
+    """
     by_scores = by_score(dissection)
+    least = _LEAST_LOSS * (abs(sensitivity.dense) or 1.0)
 
     def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> Loss:
         names = [dissection.name(group) for group in bundle.groups]
@@ -60,7 +65,7 @@ def by_sensitivity(sensitivity: Sensitivity, dissection: Dissection) -> Importan
             raise UsageError(
                 f"The sensitivity has no group {names[0]}; measure it anew with this model and the same `keep`."
             )
-        tie_break = by_scores(bundle, scores)
-        return lambda steps: sensitivity.loss(name, steps / bundle.steps) ** 2 + 1e-6 * tie_break(steps)
+        by_score_of_bundle = by_scores(bundle, scores)
+        return lambda steps: (sensitivity.loss(name, steps / bundle.steps) + least) * by_score_of_bundle(steps)
 
     return importance
