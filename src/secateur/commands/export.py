@@ -1,0 +1,59 @@
+"""`secateur export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secateur.commands.errors import errors_in_one_sentence
+
+__all__ = ["export"]
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)],
+    to: Annotated[str, typer.Option(help="onnx, openvino or torch-export.")] = "onnx",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Compute in int8, calibrated on train_data() and judged on eval_data().")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The file to write. [default: model.onnx, .xml or .pt2 in the run's folder]"),
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="The task, where the run does not tell it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Write the model of a run for another runtime, run it there, and compare it with PyTorch.
+
+    A file that computes something else is not kept.
+
+    Example: secateur export runs/channels-50 --to onnx --int8
+    """
+    with errors_in_one_sentence(debug, "Stopped. No file was written."):
+        from secateur.commands.runs import task_of_run
+        from secateur.export import export as export_model
+        from secateur.export.formats import find_format
+        from secateur.run_folder import load_run
+        from secateur.task_file import users_errors_in_one_sentence
+
+        suffix = find_format(to).suffix
+        source = task_of_run(run, task)
+        with users_errors_in_one_sentence():
+            exported = export_model(
+                load_run(run, source.build_model()).model,
+                source.example_inputs(),
+                out or run / f"model{'.int8' if int8 else ''}{suffix}",
+                to=to,
+                int8=source.train_data() if int8 else None,
+                eval_data=source.eval_data() if int8 else None,
+                metric=source.metric,
+            )
+        if as_json:
+            import json
+
+            print(json.dumps(exported.to_json(), indent=2))
+        else:
+            print(f"{exported}\n\n{exported.loading}")
