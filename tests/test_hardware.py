@@ -22,11 +22,11 @@ from secateur.hardware.claims import (
 )
 from secateur.hardware.report import HardwareReport
 from secateur.hardware.sparse_formats import BATCH_FIRST, FORMATS, FormatCurve, SparsityPoint, break_even
-from secateur.hardware.stored import Damaged
 from secateur.hardware.structured import LayerCut, NetworkCut
 from secateur.hardware.study import study_hardware
 from secateur.hardware.tensor_cores import TensorCores
 from secateur.measure.machine import this_machine
+from secateur.stored import Damaged
 from tests.hardware_reports import TINY, FakeTimer, timing
 
 NO_CORES = TensorCores("there is no CUDA device here")

@@ -12,8 +12,8 @@ from secateur.atomic import write_text
 from secateur.cache import cache_folder
 from secateur.errors import SecateurError, SecateurWarning
 from secateur.hardware.report import HardwareReport
-from secateur.hardware.stored import Damaged
 from secateur.measure.machine import Machine, this_machine
+from secateur.stored import Damaged
 
 __all__ = ["cache_file", "load_cached", "save_cached"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from secateur import stored
 from secateur.errors import UsageError
-from secateur.hardware import stored
 from secateur.hardware.ablation import Ablation
 from secateur.hardware.alignment import CountCurve
 from secateur.hardware.claims import (

@@ -1,4 +1,4 @@
-"""The charts of a hardware report. Colours are Okabe and Ito's; lines differ by marker and bars by pattern as well."""
+"""The charts of a hardware report."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from secateur.hardware.report import HardwareReport
 from secateur.hardware.sparse_formats import FORMATS
 from secateur.hardware.structured import SIDES
 from secateur.measure.timing import Timing
-from secateur.report.curve import COLOURS, SYMBOLS
+from secateur.report.charts import COLOURS, GREY, PATTERNS, SYMBOLS, interval, new_figure
 
 __all__ = ["cost_charts", "format_charts", "layer_chart", "network_chart", "time_chart"]
-
-PATTERNS = ("", "/", ".", "x", "\\", "-")
-GREY = "#888888"
 
 
 def format_charts(report: HardwareReport) -> list[Any]:
@@ -25,7 +22,7 @@ def format_charts(report: HardwareReport) -> list[Any]:
     size = max((curve.size for curve in report.formats), default=0)
     charts = []
     for batch in dict.fromkeys(curve.batch for curve in report.formats):
-        chart = _figure(f"{size} × {size} weight, batch {batch}", "zeros", "time, × dense")
+        chart = new_figure(f"{size} × {size} weight, batch {batch}", "zeros", "time, × dense")
         for i, name in enumerate(FORMATS):
             for curve in report.formats:
                 if (curve.format, curve.size, curve.batch) == (name, size, batch):
@@ -40,7 +37,9 @@ def format_charts(report: HardwareReport) -> list[Any]:
 
 def time_chart(ablation: Ablation) -> Any:
     bars = ablation.bars[::-1]  # plotly draws from the bottom up
-    chart = _figure("", "milliseconds", "", height=360)
+    chart = new_figure(
+        "", "milliseconds", "", height=360, label="Milliseconds of each product, by what they are spent on"
+    )
     for i, part in enumerate(PARTS):
         chart.add_bar(
             name=part,
@@ -55,14 +54,14 @@ def time_chart(ablation: Ablation) -> Any:
 
 
 def layer_chart(report: HardwareReport) -> Any:
-    chart = _figure("Half of a layer", "", "time, × the whole layer")
+    chart = new_figure("Half of a layer", "", "time, × the whole layer")
     for i, cut in enumerate(report.layers):
         timings = [cut.timings[side] for side in SIDES]
         chart.add_bar(
             name=f"{cut.kind}, {cut.runtime}",
             x=list(SIDES),
             y=[timing.ratio for timing in timings],
-            error_y=_interval(timings),
+            error_y=interval(timings),
             marker={"color": COLOURS[i % len(COLOURS)], "pattern": {"shape": PATTERNS[i % len(PATTERNS)]}},
             hovertemplate="%{y:.2f} × the whole layer<extra>%{fullData.name}</extra>",
         )
@@ -71,7 +70,7 @@ def layer_chart(report: HardwareReport) -> Any:
 
 
 def network_chart(report: HardwareReport) -> Any:
-    chart = _figure("Whole networks", "multiply-adds, × dense", "time, × dense", height=520)
+    chart = new_figure("Whole networks", "multiply-adds, × dense", "time, × dense", height=520)
     chart.update_layout(legend_y=-0.3)  # as many lines as it has, below the title of the axis
     chart.add_scatter(
         x=[0, 1], y=[0, 1], mode="lines", name="as the multiply-adds", line={"color": GREY, "dash": "dot"}
@@ -99,7 +98,7 @@ def cost_charts(report: HardwareReport) -> list[Any]:
         curves = [curve for curve in report.counts if curve.kind == kind]
         if not curves:
             continue
-        chart = _figure(f"Channels of a {name}", "channels", "cost of a multiply-add, × the lowest")
+        chart = new_figure(f"Channels of a {name}", "channels", "cost of a multiply-add, × the lowest")
         for i, curve in enumerate(curves):
             chart.add_scatter(
                 name=curve.runtime,
@@ -115,26 +114,6 @@ def cost_charts(report: HardwareReport) -> list[Any]:
     return charts
 
 
-def _figure(title: str, x: str, y: str, height: int = 420) -> Any:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    figure.update_layout(
-        title={"text": title, "font": {"size": 15}},
-        xaxis_title=x,
-        yaxis_title=y,
-        height=height,
-        font={"size": 13},
-        margin={"l": 10, "r": 10, "t": 45 if title else 10, "b": 10},
-        legend={"orientation": "h", "y": -0.2, "yanchor": "top"},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    figure.update_xaxes(automargin=True, gridcolor=GREY)
-    figure.update_yaxes(automargin=True, gridcolor=GREY)
-    return figure
-
-
 def _line(
     chart: Any,
     name: str,
@@ -148,20 +127,10 @@ def _line(
         name=name,
         x=list(x),
         y=[timing.ratio for timing in timings],
-        error_y=_interval(timings),
+        error_y=interval(timings),
         text=[f"{text}: {timing}" for text, timing in zip(texts or x, timings, strict=True)],
         hovertemplate="%{text} × dense<extra>%{fullData.name}</extra>",
         mode="lines+markers",
         line={"color": COLOURS[i % len(COLOURS)], "width": 2, "dash": dash},
         marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8},
     )
-
-
-def _interval(timings: Sequence[Timing]) -> dict[str, Any]:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [max(0.0, timing.high - timing.ratio) for timing in timings],
-        "arrayminus": [max(0.0, timing.ratio - timing.low) for timing in timings],
-        "thickness": 1,
-    }

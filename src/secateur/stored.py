@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass
+from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from secateur.measure.timing import Timing
@@ -35,6 +36,8 @@ def from_json(kind: type[T], stored: Any) -> T:
 
 def _read(kind: Any, stored: Any, place: str) -> Any:
     origin, args = get_origin(kind), get_args(kind)
+    if origin is UnionType:  # X | None
+        return None if stored is None else _read(args[0], stored, place)
     if origin is tuple:
         return tuple(_read(args[0], item, f"{place}[{i}]") for i, item in enumerate(_of(list, stored, place)))
     if origin is dict:

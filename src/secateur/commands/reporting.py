@@ -1,0 +1,27 @@
+"""The report of a run, in its folder: written when the run ends, and again when it is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from secateur.commands.settings import SETTINGS_FILE, read_settings
+from secateur.measure.sheet import Sheet
+from secateur.report.gather import report_of
+from secateur.report.run_page import save_run_page
+from secateur.report.run_report import save_report
+from secateur.result import Result
+
+__all__ = ["PAGE_FILE", "write_report"]
+
+PAGE_FILE = "report.html"
+
+
+def write_report(run: Path, name: str, result: Result, sheet: Sheet | None) -> Path:
+    """The page; what it shows is kept beside it, for pages that lay several runs over one another."""
+    file = run / SETTINGS_FILE
+    settings = read_settings(file) if file.is_file() else {}
+    report = report_of(result, sheet, name=name, settings=settings)
+    save_report(report, run)
+    page = run / PAGE_FILE
+    save_run_page(report, page)
+    return page
