@@ -417,11 +417,9 @@ def test_a_finished_run_returns_its_result_with_the_cut_model(tmp_path: Path, lo
     assert widths(again.model) == (4, 16, 4)
     assert str(again) == str(first)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "masks.safetensors",
         "model.safetensors",
-        "plan.json",
-        "result.json",
         "run.json",
+        "secateur.json",
     ]
 
 
@@ -450,11 +448,11 @@ OTHER_RUNS = [
 
 def test_another_run_in_the_same_folder_is_refused(tmp_path: Path, loaders: Loaders) -> None:
     run(tmp_path, loaders)
-    before = (tmp_path / "result.json").read_bytes()
+    before = (tmp_path / "secateur.json").read_bytes()
     for change, message in OTHER_RUNS:
         with pytest.raises(secateur.UsageError, match=message):
             run(tmp_path, loaders, **change)
-    assert (tmp_path / "result.json").read_bytes() == before
+    assert (tmp_path / "secateur.json").read_bytes() == before
 
 
 def test_a_damaged_state_is_refused_in_one_sentence(tmp_path: Path, loaders: Loaders) -> None:

@@ -125,7 +125,7 @@ def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     assert 0.45 < two_of_four["nonzeros"] / dense["parameters"] < 0.55
     assert zeros["accuracy_before"] == dense["accuracy_recovered"]
     assert json.loads((tmp_path / "demo" / "demo.json").read_text()) == outcome
-    masks = Masks.load(tmp_path / "demo" / "two-of-four" / "masks.safetensors")
+    masks = secateur.read_checkpoint(tmp_path / "demo" / "two-of-four").masks
     assert masks.pattern == "2:4"
 
     nowhere = run(*args, "--data", str(tmp_path))

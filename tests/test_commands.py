@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import secateur
 from secateur.cli import app
-from secateur.masks import Masks
 from secateur.measure.runtimes import RUNTIMES
 from secateur.run_folder import load_run
 from tests.models import ConvNet, blobs
@@ -67,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_finished_run_is_loaded_into_the_dense_architecture(folder: Path) -> None:
     zeros = load_run(folder / "runs" / "zeros-90", ConvNet())
-    assert zeros.masks == Masks.load(folder / "runs" / "zeros-90" / "masks.safetensors")
+    assert zeros.masks == secateur.read_checkpoint(folder / "runs" / "zeros-90").masks
     assert (zeros.model.conv.weight == 0).sum() > 0
     channels = load_run(folder / "runs" / "channels-50", ConvNet())
     assert channels.plan is not None

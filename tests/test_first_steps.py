@@ -62,7 +62,19 @@ def test_inspect_tells_what_each_group_is_worth() -> None:
 
 def test_settings_are_written_back_and_repeat_the_run() -> None:
     Path("task.py").write_text(TASK)
-    options = ("--train", "1", "--finetune", "1", "--channels", "50%", "--keep", "output", "--seed", "3")
+    options = (
+        "--train",
+        "1",
+        "--finetune",
+        "1",
+        "--channels",
+        "50%",
+        "--keep",
+        "output",
+        "--seed",
+        "3",
+        "--no-measure",
+    )
     code, first, _ = secateur("prune", "task.py", "-o", "out", *options, "--json")
     assert code == 0
     settings = tomllib.loads(Path("out/settings.toml").read_text())

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from secateur.channel_plan import Plan
+from secateur.checkpoint.reading import read_checkpoint
 from secateur.cli import app
+from secateur.report.run_report import load_report
 from secateur.run_folder import load_run
 from tests.models import ConvNet
 from tests.test_task_file import TASK
@@ -20,8 +22,8 @@ def task(tmp_path: Path) -> Path:
     return file
 
 
-def prune(task: Path, *options: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["prune", str(task), "-o", str(task.parent / "out"), *options])
+def prune(task: Path, *options: str, measure: str = "--no-measure") -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["prune", str(task), "-o", str(task.parent / "out"), measure, *options])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -39,10 +41,47 @@ def test_every_kind_of_pruning_is_one_option(task: Path, options: tuple[str, ...
     code, out, _ = prune(task, "--train", "1", "--finetune", "1", *options)
     assert code == 0
     assert "accuracy" in out
-    assert "model.safetensors" in out
+    assert f"The pruned model is in {task.parent / 'out'}" in out
+    assert "channels" in (task.parent / "out" / "report.html").read_text(encoding="utf-8")
     result = load_run(task.parent / "out", ConvNet())
     assert (result.plan is None) == (options[0] in ("--sparsity", "--pattern"))
     assert (result.masks.zeros > 0) == (result.plan is None)
+
+
+def test_the_run_is_measured_and_reported_and_measured_again(task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(task.parent)
+    command = [Path(task.name), "--train", "1", "--finetune", "1", "--channels", "0.5", "--json"]
+    code, out, _ = prune(*command, measure="--measure")
+    assert code == 0
+    (measured,) = json.loads(out)["measurements"]["measurements"]
+    assert set(measured["models"]) == {"dense", "out"}
+    (latency,) = load_report("out").latencies
+    assert latency.pruned.ratio == measured["models"]["out"]["ratio"]
+    assert sum(load_report("out").histogram.removed) > 0
+    again = CliRunner().invoke(app, ["measure", "out", "--batch", "2", "--batch", "3"])
+    assert again.exit_code == 0, again.stderr
+    assert "out/report.html" in again.stdout
+    assert [latency.batch for latency in load_report("out").latencies] == [2, 3]
+
+
+def test_zeros_are_stored_only_where_asked_for(task: Path) -> None:
+    options = ("--train", "1", "--finetune", "1", "--sparsity", "0.9")
+    out = task.parent / "out"
+    assert prune(task, *options)[0] == 0
+    packed, masks = (out / "model.safetensors").stat().st_size, read_checkpoint(out).masks
+    assert prune(task, *options, "--dense")[0] == 0
+    assert load_file(out / "model.safetensors").keys() == ConvNet().state_dict().keys()
+    assert (out / "model.safetensors").stat().st_size > packed
+    assert read_checkpoint(out).masks == masks
+    assert load_run(out, ConvNet()).masks == masks
+
+
+def test_packed_weights_are_not_taken_for_plain_ones(task: Path) -> None:
+    prune(task, "--train", "1", "--finetune", "1", "--sparsity", "0.9")
+    weights = str(task.parent / "out" / "model.safetensors")
+    code, _, errors = prune(task, "--from", weights, "--channels", "0.5")
+    assert code == 2
+    assert "holds packed weights without their zeros; load them with secateur.load" in errors
 
 
 def test_the_target_is_met_and_told(task: Path) -> None:
@@ -51,7 +90,7 @@ def test_the_target_is_met_and_told(task: Path) -> None:
     outcome = json.loads(out)["outcome"]
     assert outcome["target"] == "macs=60%"
     assert outcome["reached"] <= outcome["asked"]
-    plan = Plan.load(task.parent / "out" / "plan.json")
+    plan = read_checkpoint(task.parent / "out").plan
     assert plan.macs[1] == outcome["reached"]
 
 

@@ -29,6 +29,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> secateur.Result:
 
 def assert_same(result: secateur.Result, expected: secateur.Result) -> None:
     assert result.masks == expected.masks
+    assert repr(result.histogram) == repr(expected.histogram)  # NaN is not equal to itself
     assert [record.metric for record in result.records] == [record.metric for record in expected.records]
     for name, value in expected.model.state_dict().items():
         assert torch.equal(result.model.state_dict()[name], value), name
@@ -49,7 +50,7 @@ def test_killed_at_random_it_ends_with_the_same_masks_and_weights(
                 process.kill()
                 process.join()
                 kills += 1
-            if (folder / "result.json").exists():
+            if (folder / "secateur.json").exists():
                 break
         assert_same(killable.run(folder), uninterrupted)
         assert not list(folder.glob("stop-*")), "a finished run leaves its result only"
@@ -118,10 +119,9 @@ def test_a_finished_run_returns_its_result_at_once(uninterrupted: secateur.Resul
     assert_same(again, uninterrupted)
     assert str(again).splitlines()[-1] == str(uninterrupted).splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "masks.safetensors",
         "model.safetensors",
-        "result.json",
         "run.json",
+        "secateur.json",
     ]
 
 
@@ -175,10 +175,10 @@ def test_another_run_in_the_same_folder_is_refused(
     tmp_path: Path, loaders: dict[str, DataLoader], change: dict[str, Any], message: str
 ) -> None:
     prune(tmp_path, loaders)
-    before = (tmp_path / "result.json").read_bytes()
+    before = (tmp_path / "secateur.json").read_bytes()
     with pytest.raises(secateur.UsageError, match=message):
         prune(tmp_path, loaders, **change)
-    assert (tmp_path / "result.json").read_bytes() == before
+    assert (tmp_path / "secateur.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(

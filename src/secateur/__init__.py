@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from secateur.anatomy import inspect as inspect
     from secateur.channel_plan import Plan as Plan
     from secateur.channels import plan_channels as plan_channels
+    from secateur.checkpoint.loading import load as load
+    from secateur.checkpoint.reading import Checkpoint as Checkpoint
+    from secateur.checkpoint.reading import read_checkpoint as read_checkpoint
+    from secateur.checkpoint.saving import save as save
     from secateur.enforce import Hold as Hold
     from secateur.enforce import apply as apply
     from secateur.enforce import hold as hold
     from secateur.errors import SecateurError as SecateurError
     from secateur.errors import SecateurWarning as SecateurWarning
     from secateur.errors import UsageError as UsageError
+    from secateur.export.exported import Exported as Exported
     from secateur.loop import prune as prune
     from secateur.loop import train as train
     from secateur.masks import Masks as Masks
@@ -42,7 +47,9 @@ __version__ = "0.1.0"
 # Imported on first use: torch takes seconds to load, and `secateur --help` does not need it.
 _HOME = {
     "Anatomy": "anatomy",
+    "Checkpoint": "checkpoint.reading",
     "Comparison": "measure.comparison",
+    "Exported": "export.exported",
     "Hold": "enforce",
     "Masks": "masks",
     "Plan": "channel_plan",
@@ -57,9 +64,12 @@ _HOME = {
     "compare": "measure.comparison",
     "hold": "enforce",
     "inspect": "anatomy",
+    "load": "checkpoint.loading",
     "plan_channels": "channels",
     "plan_weights": "plan",
     "prune": "loop",
+    "read_checkpoint": "checkpoint.reading",
+    "save": "checkpoint.saving",
     "save_curve": "report.curve",
     "to_semi_structured": "semi_structured",
     "train": "loop",

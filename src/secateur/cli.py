@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from secateur.commands.demo import demo
+from secateur.commands.export import export
 from secateur.commands.hardware import hardware
 from secateur.commands.init import init
 from secateur.commands.inspect import inspect
 from secateur.commands.measure import measure
 from secateur.commands.prune import prune
+from secateur.commands.report import report
 from secateur.commands.sensitivity import sensitivity
 
 __all__ = ["main"]
@@ -41,7 +43,7 @@ def _secateur(
     pass
 
 
-for command in (init, inspect, prune, measure, sensitivity, hardware, demo):
+for command in (init, inspect, prune, measure, export, report, sensitivity, hardware, demo):
     app.command()(command)
 
 

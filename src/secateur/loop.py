@@ -24,6 +24,7 @@ from secateur.agenda import (
     require_epochs,
 )
 from secateur.amount import Amount, parse_amount
+from secateur.checkpoint.contents import extra_states
 from secateur.errors import LossDiverged, UsageError
 from secateur.identity import digest_of_architecture, digest_of_weights, ranking_as_json, recipe_as_text
 from secateur.masks import Masks
@@ -193,6 +194,7 @@ class _Run:
             agenda = make_stops(tuner.epoch_batches)
             folder = RunFolder(self.run_dir, accelerator) if self.run_dir else None
             if folder:
+                list(extra_states(unwrap(self.model)))  # what no checkpoint holds is refused now, not after hours
                 folder.open({**self.settings, **self._circumstances(tuner)})
                 if folder.finished:
                     stored = folder.stored_result(copy.deepcopy(unwrap(self.model)))
@@ -212,7 +214,8 @@ class _Run:
                 tuner.close()
             masks = tuner.masks or Masks({})
             metric = self.task.metric_name
-            result = Result(tuner.plain_model(), masks, tuple(records), self.tolerance, metric, tuner.plan)
+            model = tuner.plain_model()
+            result = Result(model, masks, tuple(records), self.tolerance, metric, tuner.plan, tuner.histogram)
             if folder:
                 folder.finish(result)
             return result

@@ -14,6 +14,7 @@ from secateur.channel_plan import Plan
 from secateur.channels import NothingToCut, plan_channels
 from secateur.errors import SecateurWarning, UsageError
 from secateur.measure.runtimes import find_runtime
+from secateur.measure.weight_histogram import weight_histogram
 from secateur.pattern import NofM, parse_pattern
 from secateur.plan import Ranking, plan_weights
 from secateur.target.goal import parse_goal
@@ -48,8 +49,10 @@ class WeightPruner:
     def prune(self, tuner: Tuner, progress: float) -> None:
         options = options_at(self.amount, self.ranking, self.schedule, progress)
         with scored(tuner, self.ranking):
-            masks = plan_weights(tuner.module, already=tuner.masks, **options)
-        tuner.enforce(tuner.agree(masks))
+            masks = tuner.agree(plan_weights(tuner.module, already=tuner.masks, **options))
+        if progress >= 1:
+            tuner.histogram = weight_histogram(tuner.module, masks)
+        tuner.enforce(masks)
 
     def _plan_once(self, model: nn.Module) -> None:
         pattern, ranking = self.ranking.get("pattern"), self.ranking
@@ -111,7 +114,10 @@ class ChannelPruner:
             if progress >= 1 and tuner.plan is None:
                 raise
             return  # so small a part of the amount removes no whole channel; the next part will
-        tuner.cut(tuner.agree(plan))
+        agreed = tuner.agree(plan)
+        if progress >= 1:
+            tuner.histogram = weight_histogram(tuner.module, agreed)
+        tuner.cut(agreed)
 
     def _target_at(self, progress: float, already: Plan | None) -> str:
         """What is to be left after this part of the way. Once cut, the model no longer tells what it was dense."""

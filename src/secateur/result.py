@@ -11,7 +11,9 @@ from torch import nn
 from secateur.channel_plan import Plan
 from secateur.masks import Masks
 from secateur.measure.size import Size
+from secateur.measure.weight_histogram import WeightHistogram
 from secateur.report.tables import aligned
+from secateur.stored import from_json, to_json
 
 __all__ = ["Record", "Result"]
 
@@ -54,6 +56,8 @@ class Result:
     metric_name: str = "accuracy"
     plan: Plan | None = None
     """The channels that were removed, all cuts as one plan for the dense model."""
+    histogram: WeightHistogram | None = None
+    """Of the weights as the last cut found them."""
 
     @property
     def dense(self) -> Record:
@@ -129,13 +133,15 @@ class Result:
             "masks": self.masks.to_json(),
             "groups": [asdict(group) for group in self.plan.groups] if self.plan else [],
             "outcome": self.plan.outcome.to_json() if self.plan and self.plan.outcome else None,
+            "histogram": to_json(self.histogram) if self.histogram else None,
         }
 
     @staticmethod
     def from_json(stored: Mapping[str, Any], model: nn.Module, masks: Masks, plan: Plan | None = None) -> Result:
         """What `to_json` wrote, put together again with the model, masks and plan that are stored beside it."""
         records = tuple(Record.from_json(item) for item in stored["records"])
-        return Result(model, masks, records, stored["tolerance"], stored["metric_name"], plan)
+        histogram = from_json(WeightHistogram, stored["histogram"]) if stored["histogram"] else None
+        return Result(model, masks, records, stored["tolerance"], stored["metric_name"], plan, histogram)
 
     def __str__(self) -> str:
         rows = [("stop", self.metric_name, "parameters", "zeros", "seconds")]

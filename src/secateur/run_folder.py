@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, the state after the last finished stop, and at the end its result.
+"""The folder of a run: its settings, the state after the last finished stop, and at the end its result, a checkpoint.
 
 A state is written beside the old one and renamed when it is whole, so a run killed at any moment finds the last
 finished stop when it is started again.
@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
-from safetensors.torch import load_model, save_model
 from torch import nn
 
-from secateur.atomic import PARTIAL, flush_folder, replace_file, saving, write_text
+from secateur.atomic import PARTIAL, flush_folder, saving, write_text
 from secateur.channel_plan import Plan
-from secateur.cut import cut
+from secateur.checkpoint.loading import restore
+from secateur.checkpoint.reading import Opened
+from secateur.checkpoint.record import RECORD_FILE
+from secateur.checkpoint.saving import save
 from secateur.errors import SecateurError, UsageError
 from secateur.identity import digest_of_architecture
 from secateur.masks import Masks
+from secateur.measure.weight_histogram import WeightHistogram
 from secateur.result import Record, Result
+from secateur.stored import from_json, to_json
 from secateur.tune import DENSE_FILE, Tuner
 
 __all__ = ["RunFolder", "load_run"]
@@ -33,7 +37,7 @@ __all__ = ["RunFolder", "load_run"]
 RUN_FILE = "run.json"
 MASKS_FILE = "masks.safetensors"
 PLAN_FILE = "plan.json"
-RESULT_FILE = "result.json"
+HISTOGRAM_FILE = "histogram.json"
 
 _VERSION = 1
 _STATE = re.compile(r"stop-(\d+)")
@@ -46,10 +50,14 @@ class RunFolder:
         self.path = Path(path)
         self.main: bool = accelerator.is_main_process
         self.barrier: Callable[[], None] = accelerator.wait_for_everyone
+        self.settings: Mapping[str, Any] = {}
 
     def open(self, settings: Mapping[str, Any]) -> None:
         """Starts a run here, or finds the same run that was started here before."""
+        self.settings = settings
         file = self.path / RUN_FILE
+        if self.main and not file.exists() and self.finished:
+            raise UsageError(f"{self.path} holds a checkpoint that no run left there; choose another folder.")
         if self.main and file.exists():
             self._require_same(_read_json(file), settings)
         elif self.main:
@@ -77,6 +85,8 @@ class RunFolder:
                         tuner.masks.save(partial / MASKS_FILE)
                     if tuner.plan is not None:
                         tuner.plan.save(partial / PLAN_FILE)
+                    if tuner.histogram is not None:
+                        write_text(partial / HISTOGRAM_FILE, json.dumps(to_json(tuner.histogram)))
                     write_text(partial / "progress.json", json.dumps([asdict(record) for record in records]))
                     older = self._states()
                     flush_folder(partial)
@@ -103,6 +113,8 @@ class RunFolder:
             tuner.load(folder)
             if (folder / MASKS_FILE).exists():
                 tuner.enforce(Masks.load(folder / MASKS_FILE))
+            if (folder / HISTOGRAM_FILE).exists():
+                tuner.histogram = from_json(WeightHistogram, _read_json(folder / HISTOGRAM_FILE))
         except Exception as error:
             raise SecateurError(
                 f"The state in {folder} cannot be read ({error}); delete {self.path} to start the run again."
@@ -110,20 +122,16 @@ class RunFolder:
         return records
 
     def finish(self, result: Result) -> None:
-        """Writes the outcome; result.json comes last, so that its presence means the rest is whole."""
+        """Writes the outcome; its presence means that the run has ended."""
         if self.main:
-            with replace_file(self.path / "model.safetensors") as partial:
-                save_model(result.model, str(partial))
-            result.masks.save(self.path / MASKS_FILE)
-            if result.plan is not None:
-                result.plan.save(self.path / PLAN_FILE)
-            write_text(self.path / RESULT_FILE, json.dumps(result.to_json(), indent=2))
+            applied = [step for step in (result.plan, result.masks) if step not in (None, Masks({}))]
+            save(result.model, applied, self.path, metrics=result.to_json(), settings=self.settings)
             self._drop_states()
         self.barrier()
 
     @property
     def finished(self) -> bool:
-        return (self.path / RESULT_FILE).exists()
+        return (self.path / RECORD_FILE).exists()
 
     def stored_result(self, model: nn.Module) -> Result:
         """The outcome of a run that ended here; fills `model` with its weights."""
@@ -168,7 +176,7 @@ def load_run(folder: str | Path, model: nn.Module) -> Result:
         close = [] if path.is_dir() else get_close_matches(path.name, near, 1)
         hint = f"did you mean {close[0]}?" if close else "give a folder that prune or train got as run_dir."
         raise UsageError(f"There is no run in {path}; {hint}")
-    if not (path / RESULT_FILE).is_file():
+    if not (path / RECORD_FILE).is_file():
         raise UsageError(f"The run in {path} has not ended yet; let it go on first, with the call that started it.")
     try:
         architecture = _read_json(path / RUN_FILE)["settings"]["architecture"]
@@ -183,12 +191,9 @@ def load_run(folder: str | Path, model: nn.Module) -> Result:
 
 
 def _read_result(path: Path, model: nn.Module) -> Result:
-    plan = Plan.load(path / PLAN_FILE) if (path / PLAN_FILE).exists() else None
-    if plan is not None:
-        cut(model, plan)
-    load_model(model, path / "model.safetensors")
-    masks = Masks.load(path / MASKS_FILE)
-    return Result.from_json(_read_json(path / RESULT_FILE), model, masks, plan)
+    opened = Opened(path)
+    restore(opened, model)
+    return Result.from_json(opened.record.metrics, model, opened.masks or Masks({}), opened.record.plan)
 
 
 def _read_json(file: Path) -> Any:

@@ -31,6 +31,7 @@ from secateur.errors import LossDiverged, UsageError
 from secateur.example_inputs import found_in_batch
 from secateur.masks import Masks
 from secateur.measure.size import Size, measure_size
+from secateur.measure.weight_histogram import WeightHistogram
 from secateur.modes import evaluating, training
 from secateur.recipe import Recipe, learning_rate_factor, make_optimizer
 from secateur.result import Record
@@ -92,6 +93,8 @@ class Tuner:
         self.recipe = recipe
         self.masks: Masks | None = None
         self.plan: Plan | None = None
+        self.histogram: WeightHistogram | None = None
+        """Of the weights as the last cut found them."""
         self._teacher: nn.Module | None = None
         self._original = model
         self._hold: Hold | None = None

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from secateur.checkpoint.reading import MASK
 from secateur.errors import UsageError, in_brief
 
 __all__ = ["load_weights"]
@@ -24,6 +25,10 @@ def load_weights(model: nn.Module, file: Path) -> None:
     missing = [name for name in own if name not in state and not _is_tied(name, own, state)]
     unknown = [name for name in state if name not in own]
     reshaped = [name for name in state if name in own and _shape(state[name]) != _shape(own[name])]
+    if any(name.startswith(MASK) for name in unknown):
+        raise UsageError(
+            f"{file} holds packed weights without their zeros; load them with secateur.load, or save with dense=True."
+        )
     if missing or unknown or reshaped:
         differences = [f"missing: {_named(missing)}"] if missing else []
         differences += [f"unknown to the model: {_named(unknown)}"] if unknown else []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from secateur.commands.errors import errors_in_one_sentence
+
+if TYPE_CHECKING:
+    from secateur.result import Result
 
 __all__ = ["measure"]
 
@@ -42,6 +45,7 @@ def measure(
     Example: secateur measure runs/zeros-90 --runtime all --batch 1 --batch 32
     """
     with errors_in_one_sentence(debug, "Stopped. Nothing was kept; a measurement is made in one go."):
+        from secateur.commands.reporting import write_report
         from secateur.commands.runs import task_and_runs
         from secateur.errors import SecateurError
         from secateur.measure.sheet import measure as measure_models
@@ -51,17 +55,22 @@ def measure(
         chosen = runtime or ["eager"]
         source, runs = task_and_runs(what, task)
         with users_errors_in_one_sentence():
-            models = {BASELINE: source.build_model(weights)}
+            results: dict[str, tuple[Path, Result]] = {}
             for run in runs:
-                name = run.name if run.name and run.name not in models else str(run)
-                models[name] = load_run(run, source.build_model()).model
+                name = run.name if run.name and run.name not in (BASELINE, *results) else str(run)
+                results[name] = run, load_run(run, source.build_model())
             sheet = measure_models(
-                models,
+                {BASELINE: source.build_model(weights), **{name: found.model for name, (_, found) in results.items()}},
                 source.example_inputs(),
                 runtimes="all" if "all" in chosen else chosen,
                 batches=batch or [1],
                 threads=threads,
             )
+        pages = [
+            write_report(run, name, result, sheet)
+            for name, (run, result) in results.items()
+            if any(name in measured.comparison.timings for measured in sheet.measurements)
+        ]
         if as_json:
             import json
 
@@ -72,5 +81,7 @@ def measure(
             from secateur.report.sheet_table import print_sheet
 
             print_sheet(sheet, Console())
+            if pages:
+                print(f"\nThe latencies are in {' and '.join(map(str, pages))}.")
         if not sheet.measurements:
             raise SecateurError("No runtime could run the model; the reasons are above.")

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from secateur.commands.errors import command_line, errors_in_one_sentence
+from secateur.commands.measure import BASELINE
 from secateur.commands.settings import SETTINGS_FILE, Settings, write_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import nn
+
+    from secateur.measure.sheet import Sheet
+    from secateur.result import Result
 
 __all__ = ["prune"]
 
@@ -40,6 +49,10 @@ def prune(
     batch: Annotated[int | None, typer.Option(help="Examples at once, for a latency.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="Threads, for a latency.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="For the order of the data.", min=0, max=2**32 - 1)] = 0,
+    dense: Annotated[
+        bool, typer.Option("--dense", help="Store zeros in the file as well, for programs other than secateur.")
+    ] = False,
+    measure: Annotated[bool, typer.Option(help="Time the pruned model beside the dense one at the end.")] = True,
     settings: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -51,8 +64,10 @@ def prune(
     Example: secateur prune task.py --from trained.safetensors --target latency=0.5 --finetune 2 -o pruned
     """
     with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on from the last finished epoch."):
+        from accelerate import PartialState
         from accelerate.utils import set_seed
 
+        from secateur.commands.reporting import write_report
         from secateur.errors import UsageError
         from secateur.loop import prune as prune_model
         from secateur.task_file import load_task, users_errors_in_one_sentence
@@ -87,19 +102,49 @@ def prune(
                 seed=seed,
                 **options,
             )
+        if not PartialState().is_main_process:
+            return
+        if dense:
+            _store_zeros(result, out)
         write_settings(context, out / SETTINGS_FILE)
+        name = out.name if out.name not in ("", BASELINE) else "pruned"
+        with users_errors_in_one_sentence():
+            models = {BASELINE: source.build_model(weights), name: result.model}
+            sheet = _measured(models, source.example_inputs(), runtime, batch, threads) if measure else None
+        page = write_report(out, name, result, sheet)
         if as_json:
             import json
 
-            print(json.dumps(result.to_json(), indent=2))
-        else:
-            print(result)
-            which = (
-                "plan.json says which channels went" if result.plan is not None else "masks.safetensors has its zeros"
-            )
-            print(
-                f"\nThe pruned model is {out}/model.safetensors, and {which}; `secateur measure {task} {out}` times it."
-            )
+            print(json.dumps({**result.to_json(), "measurements": sheet.to_json() if sheet else None}, indent=2))
+            return
+        print(result)
+        if sheet is not None:
+            from rich.console import Console
+
+            from secateur.report.sheet_table import print_sheet
+
+            print()
+            print_sheet(sheet, Console())
+        print(
+            f"\nThe pruned model is in {out}, and {page} shows it. Next: `secateur measure {out} --runtime all`, "
+            f"`secateur export {out}`; in Python, secateur.load({str(out)!r}, build_model)."
+        )
+
+
+def _store_zeros(result: Result, out: Path) -> None:
+    from secateur import read_checkpoint, save
+
+    told = read_checkpoint(out)
+    applied = [step for step in (told.plan, told.masks) if step is not None]
+    save(result.model, applied, out, metrics=told.metrics, settings=told.settings, dense=True)
+
+
+def _measured(
+    models: Mapping[str, nn.Module], example_inputs: Any, runtime: str, batch: int | None, threads: int
+) -> Sheet:
+    from secateur.measure.sheet import measure
+
+    return measure(models, example_inputs, runtimes=[runtime], batches=[batch or 1], threads=threads)
 
 
 def _epochs(text: str) -> float:

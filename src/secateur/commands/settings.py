@@ -39,7 +39,7 @@ def write_settings(context: typer.Context, file: Path) -> None:
     lines = [f"# `{context.command_path} --settings {file}` repeats this run; options beside it change it."]
     for option, parameter in _options(context).items():
         value = context.params.get(parameter)
-        if value is not None and value != []:
+        if value not in (None, [], ()):
             lines.append(f"{option} = {_as_toml(value)}")
     write_text(file, "\n".join(lines) + "\n")
 

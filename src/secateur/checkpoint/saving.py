@@ -1,0 +1,133 @@
+"""`save`: a pruned model into a folder, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import secateur
+from secateur.atomic import write_text
+from secateur.channel_plan import Plan
+from secateur.checkpoint.applied import as_one, require_cut
+from secateur.checkpoint.contents import Contents, contents_of
+from secateur.checkpoint.files import NEW, finish_exchange, put_in_place, read_record, stage
+from secateur.checkpoint.held import Held, held_by
+from secateur.checkpoint.pretrained import CONFIG_FILE, NotExpressible, config_of_pruned
+from secateur.checkpoint.record import EXTRAS_FILE, WEIGHTS_FILE, Record
+from secateur.errors import SecateurError, UsageError, in_brief
+from secateur.masks import Masks
+from secateur.weights import unwrap
+
+__all__ = ["save"]
+
+
+def save(
+    model: nn.Module,
+    plan: Plan | Masks | Sequence[Plan | Masks],
+    folder: str | Path,
+    *,
+    metrics: Any = None,
+    settings: Any = None,
+    dense: bool = False,
+) -> None:
+    """Writes a pruned model to `folder`, for `secateur.load`. Killed on the way, it leaves the checkpoint of before.
+
+    Args:
+        model: after the plan was applied to it.
+        plan: what was applied; several plans in their order, masks last.
+        folder: gets `secateur.json`, `model.safetensors` and, where needed, `extras.safetensors`. A transformers model
+            whose config can say its new widths also gets a `config.json`, for `from_pretrained`.
+        metrics: whatever JSON can hold, to be kept with the model; so are `settings`.
+        dense: store masked weights with their zeros, for other programs to read; by default only what is left of them.
+    """
+    module, path = unwrap(model), Path(folder)
+    whole_plan, masks = as_one(plan)
+    if whole_plan is not None:
+        require_cut(module, whole_plan)
+    noted = {"metrics": _as_json("metrics", metrics), "settings": _as_json("settings", settings)}
+    held = held_by(module)
+    contents = contents_of(module, held, masks, dense)
+    config, reason = _config(module, whole_plan, contents)
+    if not contents.written_here:
+        return
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be made a folder ({error}); choose another one.") from error
+    finish_exchange(path)
+    had_config = _has_own_config(path)
+    record = Record(
+        files=_staged(path, contents),
+        architecture=_full_shapes(held, contents, whole_plan),
+        tied=contents.tied,
+        plan=whole_plan,
+        masks=masks.to_json() if masks else None,
+        packed=tuple(contents.packed),
+        versions={"secateur": secateur.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        not_from_pretrained=reason,
+        **noted,
+    )
+    put_in_place(path, record)
+    if config is not None:
+        write_text(path / CONFIG_FILE, config)
+    elif had_config:
+        (path / CONFIG_FILE).unlink(missing_ok=True)
+
+
+def _as_json(option: str, value: Any) -> Any:
+    """As it will be read back, keys as text."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{option} cannot be written as JSON ({in_brief(error)}); give numbers, text, lists and dicts of them."
+        ) from error
+
+
+def _config(module: nn.Module, plan: Plan | None, contents: Contents) -> tuple[str | None, str | None]:
+    """The config for `from_pretrained`, or the reason why there is none."""
+    try:
+        config = config_of_pruned(module, plan)
+    except NotExpressible as reason:
+        return None, str(reason)
+    if contents.packed:
+        return None, "its masked weights are packed; save it with dense=True"
+    return config, None
+
+
+def _full_shapes(held: Held, contents: Contents, plan: Plan | None) -> dict[str, tuple[int, ...]]:
+    """Those of the model before the cut, which the plan knows."""
+    cuts = plan.tensors if plan else {}
+    homes = {name: contents.tied.get(name, name) for name in held.state}
+    return {
+        name: cuts[homes[name]].shape if homes[name] in cuts else tuple(tensor.shape)
+        for name, tensor in held.state.items()
+    }
+
+
+def _staged(folder: Path, contents: Contents) -> dict[str, Any]:
+    files = {WEIGHTS_FILE: contents.weights, EXTRAS_FILE: contents.extras}
+    try:
+        return {
+            name: stage(folder, name, tensors) for name, tensors in files.items() if tensors or name == WEIGHTS_FILE
+        }
+    except BaseException:
+        for name in files:
+            with suppress(OSError):
+                (folder / (name + NEW)).unlink(missing_ok=True)
+        raise
+
+
+def _has_own_config(folder: Path) -> bool:
+    """Whether the config there is of the checkpoint that is replaced, rather than a file of the user's."""
+    try:
+        return read_record(folder).not_from_pretrained is None
+    except SecateurError:
+        return False
