@@ -1,29 +1,196 @@
-"""Every Python block of the README and the docs runs, and the README's commands are the ones that work."""
+"""Every block of code on every page works: Python runs, and commands run or are read by the program they call.
 
+A block that cannot run here says why in a comment above it, `<!-- not run: … -->`, and has to compile all the same.
+"""
+
+import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 
 import pytest
+import typer
+from accelerate.commands.launch import launch_command_parser
+from safetensors.torch import save_model
+from torch.distributed.run import get_args_parser
+from typer.testing import CliRunner
+
+import secateur
+from scripts.write_command_tables import with_tables
+from secateur.cli import app
+from tests.models import ConvNet
+from tests.test_task_file import TASK
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND_LINE = ROOT / "docs" / "command-line.md"
+MULTI_GPU = ROOT / "docs" / "multi-gpu.md"
+
+STAND_INS = Path(__file__).parent / "stand_ins"
+"""torchvision has no build for a CPU alone in every package index, and timm needs it. Where they are not installed,
+their page runs with small models of the same names."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    assert blocks, f"{page.name} shows no Python"
-    script = tmp_path / "page.py"
-    script.write_text("\n".join(blocks))
+@dataclass(frozen=True)
+class Block:
+    not_run: str | None
+    language: str
+    code: str
+
+
+def blocks(page: Path, language: str) -> list[Block]:
+    found = [Block(why, kind, code) for why, kind, code in BLOCK.findall(page.read_text(encoding="utf-8"))]
+    return [block for block in found if block.language == language]
+
+
+def commands(page: Path) -> list[tuple[Block, str]]:
+    """The single commands of the console blocks, with the lines that a backslash breaks put together."""
+    return [
+        (block, command.strip())
+        for block in blocks(page, "console")
+        for line in block.code.replace("\\\n", " ").splitlines()
+        for command in line.split("&&")
+        if command.strip()
+    ]
+
+
+def run_python(*args: str, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, *args],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_every_block_is_found_and_compiles() -> None:
+    """One that is indented, or called by another name, would never run."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        languages = re.findall(r"^\s*(?:```|~~~)(\S*)", text, re.MULTILINE)[::2]
+        assert set(languages) <= {"python", "console", "text"}, page.name
+        assert len(languages) == len(BLOCK.findall(text)), f"{page.name} has a block that is indented"
+        reasons = [block for language in ("python", "console") for block in blocks(page, language) if block.not_run]
+        assert len(reasons) == text.count("<!-- not run"), f"{page.name} has a reason that stands above no block"
+        for block in blocks(page, "python"):
+            compile(block.code, page.name, "exec")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page != MULTI_GPU and blocks(page, "python")], ids=lambda page: page.name
+)
+def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
+    code = [block.code for block in blocks(page, "python") if not block.not_run]
+    if page.name == "torchvision-timm.md":
+        code.insert(0, f"import sys\nsys.path += [{str(STAND_INS)!r}, {str(ROOT)!r}]\n")
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(code), encoding="utf-8")
+    run_python(str(script), cwd=tmp_path)
+
+
+def reads_secateur(args: list[str]) -> None:
+    """Each command with all of its options, but without what it does."""
+    twin = typer.Typer()
+    for command in app.registered_commands:
+        assert command.callback
+        twin.command()(wraps(command.callback)(lambda *given, **options: None))
+    read = CliRunner().invoke(twin, args)
+    assert read.exit_code == 0, read.output
+
+
+def reads_pip(args: list[str]) -> None:
+    assert args[0] == "install"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for named in re.findall(r"\[([\w,]+)\]", " ".join(args)):
+        assert set(named.split(",")) <= set(extras), named
+    for i, arg in enumerate(args):
+        assert arg != "-c" or (ROOT / args[i + 1]).is_file()
+
+
+def reads_pytest(args: list[str]) -> None:
+    assert not args or args == ["-m", "zoo"]
+
+
+READERS: dict[str, Callable[[list[str]], object]] = {
+    "secateur": reads_secateur,
+    "pip": reads_pip,
+    "pytest": reads_pytest,
+    "torchrun": lambda args: get_args_parser().parse_args(args),
+    "accelerate": lambda args: launch_command_parser().parse_args(args[1:]),
+}
+"""Programs that read their arguments without carrying them out."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+def test_the_commands_of_a_page_are_read_by_the_programs_they_call(page: Path) -> None:
+    for block, command in commands(page):
+        if page != COMMAND_LINE or block.not_run:
+            program, *args = shlex.split(command)
+            READERS[program](args)
+
+
+def test_the_commands_of_the_command_line_page_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a task file's folder joins it
+    for block, command in commands(COMMAND_LINE):
+        if not block.not_run:
+            done = CliRunner().invoke(app, shlex.split(command)[1:])
+            assert done.exit_code == 0, f"{command}\n{done.output}"
+            Path("task.py").write_text(TASK)  # from here on, a model and data that take no time
+            save_model(ConvNet(), "trained.safetensors")
+    for file in ("model.pt2", "model.onnx", "report.html"):
+        assert Path("runs/channels-50", file).is_file()
+    assert Path("compared.html").is_file()
+
+
+def test_the_command_line_page_has_every_option() -> None:
+    text = COMMAND_LINE.read_text(encoding="utf-8")
+    assert with_tables(text) == text, "run python scripts/write_command_tables.py"
+
+
+def test_the_script_of_the_multi_gpu_page_runs_in_two_processes(tmp_path: Path) -> None:
+    script, *others = blocks(MULTI_GPU, "python")
+    assert all(block.not_run for block in others)
+    (tmp_path / "prune_ddp.py").write_text(script.code, encoding="utf-8")
+    (_, launch), *_ = commands(MULTI_GPU)
+    program, *args = shlex.split(launch)
+    assert program == "torchrun"
+    # Without a GPU, accelerate joins the processes only when told so.
+    told = run_python("-m", "torch.distributed.run", *args, cwd=tmp_path, ACCELERATE_USE_CPU="true")
+    ends = re.findall(r"process (\d) of 2 ended with (\S+)", told)
+    assert sorted(process for process, _ in ends) == ["0", "1"]
+    assert len({metric for _, metric in ends}) == 1
 
 
 def test_links_between_pages_lead_somewhere() -> None:
     for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    shown = re.findall(r"^::: secateur\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(shown) == sorted(set(secateur.__all__) - {"__version__"})
+
+
+def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
+    run_python("-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path), cwd=ROOT)
+    pages = sorted(tmp_path.rglob("*.html"))
+    assert len(pages) >= len(PAGES)
+    loaded = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^\s"'>]+""")
+    for page in pages:
+        assert not loaded.findall(page.read_text(encoding="utf-8")), page.name
+    for style in tmp_path.rglob("*.css"):
+        assert not re.findall(r"(?:url\(|@import )[\"']?(?:https?:)?//", style.read_text(encoding="utf-8")), style.name

@@ -411,6 +411,12 @@ def test_broken_models_are_refused(convnet: ConvNet, loaders: Loaders) -> None:
             prune(convnet, **loaders)
 
 
+def test_processes_that_never_met_are_refused(loaders: dict[str, DataLoader], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun sets it, where accelerate sees no GPU to join the processes by
+    with pytest.raises(secateur.UsageError, match=r"accelerate joined none of them; pass Accelerator\(cpu=True\)"):
+        secateur.prune(ConvNet(), 0.5, finetune=1, progress=False, **loaders)
+
+
 def test_a_model_that_cannot_be_copied_is_explained(convnet: ConvNet, loaders: Loaders) -> None:
     convnet.cache = convnet.hidden.weight * 2  # a tensor with a graph behind it, as a forward pass may leave
     with pytest.raises(secateur.UsageError, match=r"cannot be copied .* plan_weights and hold"):

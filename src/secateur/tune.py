@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,6 +55,11 @@ def lent_accelerator(accelerator: Accelerator | None, seed: int) -> Iterator[Acc
     shared = GradientState._shared_state.get("plugin_kwargs")
     accumulation = dict(shared) if shared and accelerator is None else None
     accelerator = accelerator or Accelerator()
+    if int(os.environ.get("WORLD_SIZE", "1")) > accelerator.num_processes:
+        raise UsageError(
+            "The launcher started several processes, but accelerate joined none of them; pass Accelerator(cpu=True), "
+            "or set ACCELERATE_USE_CPU=true."
+        )
     if accelerator._models:
         raise UsageError("The accelerator already holds prepared models; pass prune a fresh Accelerator.")
     if accelerator.project_configuration.automatic_checkpoint_naming:

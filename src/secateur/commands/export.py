@@ -20,7 +20,7 @@ def export(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The file to write. [default: model.onnx, .xml or .pt2 in the run's folder]"),
+        typer.Option("--out", "-o", help="The file to write. By default model.onnx, .xml or .pt2 in the run's folder."),
     ] = None,
     task: Annotated[str | None, typer.Option(help="The task, where the run does not tell it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,

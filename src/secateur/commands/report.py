@@ -21,7 +21,7 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help=f"The file for the page. [default: {PAGE_FILE} in the run's folder; for several runs, here]",
+            help=f"The file for the page. By default {PAGE_FILE} in the run's folder; for several runs, here.",
             dir_okay=False,
             show_default=False,
         ),

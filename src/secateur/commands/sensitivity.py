@@ -19,7 +19,7 @@ def sensitivity(
     ] = None,
     amount: Annotated[
         list[str] | None,
-        typer.Option(help='How much of each group to remove, such as "25%". May be repeated. [default: 25%, 50%, 75%]'),
+        typer.Option(help="How much of each group to remove. May be repeated. By default 25%, 50% and 75%."),
     ] = None,
     finetune: Annotated[
         float, typer.Option(help="Epochs, such as 0.25, to fine-tune after each cut before it is judged.", min=0)
