@@ -412,9 +412,11 @@ def test_broken_models_are_refused(convnet: ConvNet, loaders: Loaders) -> None:
 
 
 def test_processes_that_never_met_are_refused(loaders: dict[str, DataLoader], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun sets it, where accelerate sees no GPU to join the processes by
-    with pytest.raises(secateur.UsageError, match=r"accelerate joined none of them; pass Accelerator\(cpu=True\)"):
-        secateur.prune(ConvNet(), 0.5, finetune=1, progress=False, **loaders)
+    accelerator = Accelerator()  # torchrun sets more than this, and yet without a GPU accelerate joins no processes
+    with monkeypatch.context() as environment:
+        environment.setenv("WORLD_SIZE", "2")
+        with pytest.raises(secateur.UsageError, match=r"accelerate joined none of them; pass Accelerator\(cpu=True\)"):
+            secateur.prune(ConvNet(), 0.5, finetune=1, progress=False, accelerator=accelerator, **loaders)
 
 
 def test_a_model_that_cannot_be_copied_is_explained(convnet: ConvNet, loaders: Loaders) -> None:
