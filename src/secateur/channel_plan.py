@@ -15,6 +15,7 @@ from secateur.anatomy import layers_text, left_alone_lines
 from secateur.atomic import write_text
 from secateur.capture.expressions import Attribute
 from secateur.errors import SecateurError
+from secateur.file_format import require_format
 from secateur.report.tables import aligned, count_text
 from secateur.target.outcome import Outcome
 from secateur.weights import LeftAlone
@@ -168,13 +169,7 @@ class Plan:
     @staticmethod
     def from_json(stored: Any) -> Plan:
         """What `to_json` made, checked: every index in range, in order, and none twice."""
-        if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-            raise SecateurError("This is not a plan; give what Plan.to_json or Plan.save wrote.")
-        if stored.get("version") != _VERSION:
-            raise SecateurError(
-                f"The plan has version {stored.get('version')!r}, but this secateur reads {_VERSION}; "
-                "use the version of secateur that wrote it."
-            )
+        require_format(stored, _FORMAT, _VERSION, "JSON of a plan", "Plan.to_json or Plan.save")
         try:
             return Plan(
                 tensors={str(name): _checked_cut(name, cut) for name, cut in stored["tensors"].items()},

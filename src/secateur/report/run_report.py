@@ -11,6 +11,7 @@ from typing import Any
 from secateur.atomic import write_text
 from secateur.channel_plan import GroupCut
 from secateur.errors import SecateurError, UsageError
+from secateur.file_format import require_format
 from secateur.measure.machine import Machine
 from secateur.measure.timing import Timing
 from secateur.measure.weight_histogram import WeightHistogram
@@ -118,13 +119,7 @@ class RunReport:
     @staticmethod
     def from_json(stored: Any) -> RunReport:
         """What `to_json` made, checked field by field."""
-        if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-            raise SecateurError("This is not the report of a run; give what RunReport.to_json made.")
-        if stored.get("version") != _VERSION:
-            raise SecateurError(
-                f"The report has version {stored.get('version')!r}, but this secateur reads {_VERSION}; "
-                "use the version of secateur that wrote it."
-            )
+        require_format(stored, _FORMAT, _VERSION, "report of a run", "RunReport.to_json or save_report")
         try:
             report = from_json(RunReport, {key: stored[key] for key in stored if key not in ("format", "version")})
             _require_sense(report)

@@ -14,6 +14,7 @@ from typing import Any
 
 from secateur.atomic import write_text
 from secateur.errors import SecateurError, UsageError
+from secateur.file_format import require_format
 from secateur.report.tables import aligned
 
 __all__ = ["GroupCurve", "Sensitivity"]
@@ -107,13 +108,7 @@ class Sensitivity:
     @staticmethod
     def from_json(stored: Any) -> Sensitivity:
         """What `to_json` made, checked."""
-        if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
-            raise SecateurError("This is no sensitivity; give what Sensitivity.to_json or Sensitivity.save wrote.")
-        if stored.get("version") != _VERSION:
-            raise SecateurError(
-                f"The sensitivity has version {stored.get('version')!r}, but this secateur reads {_VERSION}; "
-                "use the version of secateur that wrote it."
-            )
+        require_format(stored, _FORMAT, _VERSION, "JSON of a sensitivity", "Sensitivity.to_json or Sensitivity.save")
         try:
             groups = tuple(_checked_curve(item) for item in stored["groups"])
             if not groups:
