@@ -109,8 +109,10 @@ def prune(
         write_settings(context, out / SETTINGS_FILE)
         name = out.name if out.name not in ("", BASELINE) else "pruned"
         with users_errors_in_one_sentence():
-            models = {BASELINE: source.build_model(weights), name: result.model}
-            sheet = _measured(models, source.example_inputs(), runtime, batch, threads) if measure else None
+            sheet = None
+            if measure:
+                models = {BASELINE: source.build_model(weights), name: result.model}
+                sheet = _measured(models, source.example_inputs(), runtime, batch, threads)
         page = write_report(out, name, result, sheet)
         if as_json:
             import json

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from secateur.commands.report import PAGE_FILE
 from secateur.commands.settings import SETTINGS_FILE, read_settings
 from secateur.measure.sheet import Sheet
 from secateur.report.gather import report_of
@@ -11,9 +12,7 @@ from secateur.report.run_page import save_run_page
 from secateur.report.run_report import save_report
 from secateur.result import Result
 
-__all__ = ["PAGE_FILE", "write_report"]
-
-PAGE_FILE = "report.html"
+__all__ = ["write_report"]
 
 
 def write_report(run: Path, name: str, result: Result, sheet: Sheet | None) -> Path:
