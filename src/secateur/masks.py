@@ -18,7 +18,7 @@ from secateur.atomic import replace_file
 from secateur.errors import SecateurError
 from secateur.weights import LeftAlone
 
-__all__ = ["LayerMask", "Masks"]
+__all__ = ["LayerMask", "Masks", "checked_layer"]
 
 _FORMAT = "secateur-masks"
 _VERSION = 1
@@ -104,6 +104,12 @@ class Masks:
             "left_alone": [asdict(item) for item in self.left_alone],
         }
 
+    @staticmethod
+    def from_json(described: Mapping[str, Any], layers: Mapping[str, LayerMask]) -> Masks:
+        """What `to_json` made, put together again with the bits."""
+        left_alone = tuple(LeftAlone(**item) for item in described["left_alone"])
+        return Masks(layers, described["scope"], described["pattern"], described["score"], left_alone)
+
     def save(self, path: str | Path) -> None:
         """Writes the masks bit-packed as a safetensors file; an older file stays intact until the new one is whole."""
         header = {"format": _FORMAT, "version": str(_VERSION), "masks": json.dumps(self.to_json())}
@@ -126,18 +132,18 @@ class Masks:
                     )
                 description = json.loads(header["masks"])
                 layers = {
-                    name: _checked_layer(name, layer, file.get_tensor(name))
+                    name: checked_layer(name, layer, file.get_tensor(name))
                     for name, layer in description["layers"].items()
                 }
-                left_alone = tuple(LeftAlone(**item) for item in description["left_alone"])
-                return Masks(layers, description["scope"], description["pattern"], description["score"], left_alone)
+                return Masks.from_json(description, layers)
         except FileNotFoundError:
             raise SecateurError(f"There is no masks file {path}; check the path.") from None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SecateurError(f"{path} is not a readable masks file ({error}); save the masks again.") from error
 
 
-def _checked_layer(name: str, layer: Mapping[str, Any], bits: np.ndarray) -> LayerMask:
+def checked_layer(name: str, layer: Mapping[str, Any], bits: np.ndarray) -> LayerMask:
+    """The mask that `layer` describes and `bits` hold; refused where they contradict."""
     shape = tuple(int(size) for size in layer["shape"])
     count = 1
     for size in shape:

@@ -13,10 +13,10 @@ from torch import Tensor
 from secateur.channel_plan import Plan
 from secateur.checkpoint.files import read_record, whole_file
 from secateur.checkpoint.header import Entry, read_header, read_tensor
-from secateur.checkpoint.packing import mask_from_bits, masks_from_json, unpack
+from secateur.checkpoint.packing import unpack
 from secateur.checkpoint.record import EXTRAS_FILE, WEIGHTS_FILE, Record
 from secateur.checkpoint.strict_json import number_of_elements, refusing_damage
-from secateur.masks import Masks
+from secateur.masks import Masks, checked_layer
 
 __all__ = ["ATTRIBUTE", "BUFFER", "EXTRA_STATE", "MASK", "Checkpoint", "Opened", "check_tensors", "read_checkpoint"]
 
@@ -75,10 +75,10 @@ class Opened:
             return None
         homes = {name: WEIGHTS_FILE if name in self.record.packed else EXTRAS_FILE for name in described["layers"]}
         layers = {
-            name: mask_from_bits(name, layer, self._read(homes[name], MASK + name))
+            name: checked_layer(name, layer, self._read(homes[name], MASK + name).numpy())
             for name, layer in described["layers"].items()
         }
-        return masks_from_json(described, layers)
+        return Masks.from_json(described, layers)
 
     def weight(self, name: str) -> Tensor:
         """A tensor of the state dict, by the name it is stored under, its zeros put back."""
