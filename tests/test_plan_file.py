@@ -82,6 +82,11 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "attributes without a place": lambda stored: stored["attributes"][0].pop("way"),
     "attributes as text": lambda stored: stored["attributes"][0].update(new="two"),
     "groups with other fields": lambda stored: stored["groups"][0].update(colour="red"),
+    "a group without a name": lambda stored: stored["groups"][0].update(name=None),
+    "a group of half a channel": lambda stored: stored["groups"][0].update(before=24.5),
+    "a group with layers in one text": lambda stored: stored["groups"][0].update(layers="query"),
+    "a group that saves nothing known": lambda stored: stored["groups"][0].update(macs=None),
+    "left alone for no reason": lambda stored: stored.update(left_alone=[{"name": "x", "reason": 3}]),
     "parameters as one number": lambda stored: stored.update(parameters=5),
     "macs as text": lambda stored: stored.update(macs=["1", "2"]),
 }

@@ -17,6 +17,7 @@ from secateur.capture.expressions import Attribute
 from secateur.errors import SecateurError
 from secateur.file_format import require_format
 from secateur.report.tables import aligned, count_text
+from secateur.stored import from_json
 from secateur.target.outcome import Outcome
 from secateur.weights import LeftAlone
 
@@ -34,11 +35,15 @@ class GroupCut:
     name: str
     layers: tuple[str, ...]
     kind: str
+    """ "channels" or "heads"."""
     before: int
+    """Units, as many as there were."""
     after: int
+    """Units that are left."""
     parameters: int
     """Parameters saved by this group alone; groups that share a layer save less together than the sum."""
     macs: int
+    """Multiply-adds of the example pass, likewise."""
 
     def then(self, later: GroupCut) -> GroupCut:
         return replace(
@@ -84,14 +89,19 @@ class Plan:
     attributes: Mapping[Attribute, tuple[int, int]]
     """Sizes that modules hold: as they are, and as they become."""
     groups: tuple[GroupCut, ...]
+    """What goes, group by group."""
     left_alone: tuple[LeftAlone, ...]
+    """What cannot be cut, and because of which operator."""
     parameters: tuple[int, int]
+    """Before and after."""
     macs: tuple[int, int]
     """Multiply-adds of the example pass, before and after."""
     output_shapes: tuple[tuple[int, ...], ...] = ()
     """Of the example pass; empty where the data decides them."""
     scope: str = "layer"
+    """Whether all groups were ranked together ("global") or each on its own ("layer")."""
     score: str = "l1"
+    """What the channels were ranked by."""
     outcome: Outcome | None = None
     """How the target was met, if there was one."""
     example_inputs: Any = field(default=None, compare=False, repr=False)
@@ -145,6 +155,7 @@ class Plan:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """The plan as plain JSON values."""
         return {
             "format": _FORMAT,
             "version": _VERSION,
@@ -177,8 +188,8 @@ class Plan:
                     (str(item["module"]), tuple(item["way"])): (_whole(item["old"]), _whole(item["new"]))
                     for item in stored["attributes"]
                 },
-                groups=tuple(GroupCut(**{**item, "layers": tuple(item["layers"])}) for item in stored["groups"]),
-                left_alone=tuple(LeftAlone(**item) for item in stored["left_alone"]),
+                groups=from_json(tuple[GroupCut, ...], stored["groups"], "groups"),
+                left_alone=from_json(tuple[LeftAlone, ...], stored["left_alone"], "left_alone"),
                 parameters=_pair(stored["parameters"]),
                 macs=_pair(stored["macs"]),
                 output_shapes=tuple(tuple(_whole(n) for n in shape) for shape in stored["output_shapes"]),
@@ -195,6 +206,7 @@ class Plan:
 
     @staticmethod
     def load(path: str | Path) -> Plan:
+        """Reads a plan that `save` wrote; refuses a file that is not one, or not whole."""
         try:
             stored = json.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:

@@ -114,7 +114,7 @@ class RunFolder:
             if (folder / MASKS_FILE).exists():
                 tuner.enforce(Masks.load(folder / MASKS_FILE))
             if (folder / HISTOGRAM_FILE).exists():
-                tuner.histogram = from_json(WeightHistogram, _read_json(folder / HISTOGRAM_FILE))
+                tuner.histogram = from_json(WeightHistogram, _read_json(folder / HISTOGRAM_FILE), "the histogram")
         except Exception as error:
             raise SecateurError(
                 f"The state in {folder} cannot be read ({error}); delete {self.path} to start the run again."

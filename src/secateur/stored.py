@@ -30,8 +30,9 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def from_json(kind: type[T], stored: Any) -> T:
-    return _read(kind, stored, "the report")  # type: ignore[no-any-return]
+def from_json(kind: type[T], stored: Any, place: str) -> T:
+    """`place` begins the sentence that tells what is damaged."""
+    return _read(kind, stored, place)  # type: ignore[no-any-return]
 
 
 def _read(kind: Any, stored: Any, place: str) -> Any:

@@ -96,7 +96,7 @@ class HardwareReport:
         if not isinstance(item, dict):
             raise stored.Damaged("there is no report in it")
         derived = ("claims", "recommended")
-        return stored.from_json(HardwareReport, {k: v for k, v in item.items() if k not in derived})
+        return stored.from_json(HardwareReport, {k: v for k, v in item.items() if k not in derived}, "the report")
 
     def _curves(self, kind: str, runtime: str | None) -> list[CountCurve]:
         require_kind(kind)
