@@ -67,7 +67,6 @@ def prune(
         from accelerate import PartialState
         from accelerate.utils import set_seed
 
-        from secateur.commands.reporting import write_report
         from secateur.errors import UsageError
         from secateur.loop import prune as prune_model
         from secateur.task_file import load_task, users_errors_in_one_sentence
@@ -108,29 +107,12 @@ def prune(
             _store_zeros(result, out)
         write_settings(context, out / SETTINGS_FILE)
         name = out.name if out.name not in ("", BASELINE) else "pruned"
-        with users_errors_in_one_sentence():
-            sheet = None
-            if measure:
+        sheet = None
+        if measure:
+            with users_errors_in_one_sentence():
                 models = {BASELINE: source.build_model(weights), name: result.model}
                 sheet = _measured(models, source.example_inputs(), runtime, batch, threads)
-        page = write_report(out, name, result, sheet)
-        if as_json:
-            import json
-
-            print(json.dumps({**result.to_json(), "measurements": sheet.to_json() if sheet else None}, indent=2))
-            return
-        print(result)
-        if sheet is not None:
-            from rich.console import Console
-
-            from secateur.report.sheet_table import print_sheet
-
-            print()
-            print_sheet(sheet, Console())
-        print(
-            f"\nThe pruned model is in {out}, and {page} shows it. Next: `secateur measure {out} --runtime all`, "
-            f"`secateur export {out}`; in Python, secateur.load({str(out)!r}, build_model)."
-        )
+        _tell(result, sheet, out, name, as_json)
 
 
 def _store_zeros(result: Result, out: Path) -> None:
@@ -147,6 +129,30 @@ def _measured(
     from secateur.measure.sheet import measure
 
     return measure(models, example_inputs, runtimes=[runtime], batches=[batch or 1], threads=threads)
+
+
+def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bool) -> None:
+    """What the run came to: on the page, and on the screen."""
+    from secateur.commands.reporting import write_report
+
+    page = write_report(out, name, result, sheet)
+    if as_json:
+        import json
+
+        print(json.dumps({**result.to_json(), "measurements": sheet.to_json() if sheet else None}, indent=2))
+        return
+    print(result)
+    if sheet is not None:
+        from rich.console import Console
+
+        from secateur.report.sheet_table import print_sheet
+
+        print()
+        print_sheet(sheet, Console())
+    print(
+        f"\nThe pruned model is in {out}, and {page} shows it. Next: `secateur measure {out} --runtime all`, "
+        f"`secateur export {out}`; in Python, secateur.load({str(out)!r}, build_model)."
+    )
 
 
 def _epochs(text: str) -> float:
