@@ -82,6 +82,8 @@ def damaged(stored: dict[str, Any]) -> list[tuple[str, Any]]:
         ("is damaged", {**stored, "name": None}),
         ("no stop before the cut", {**stored, "records": []}),
         ("is damaged", {**stored, "records": [{**stored["records"][0], "metric": "high"}]}),
+        ("an accuracy that is no share", {**stored, "records": [{**stored["records"][0], "metric": 1.5}]}),
+        ("an accuracy that is no share", {**stored, "records": [{**stored["records"][0], "counted": -1}]}),
         ("more left than there was", {**stored, "groups": [{**group, "after": group["before"] + 1}]}),
         ("more left than there was", {**stored, "groups": [{**group, "before": 0, "after": 0}]}),
         ("more left than there was", {**stored, "layers": [{"name": "x", "left": -1, "total": 3}]}),

@@ -148,9 +148,22 @@ def train(
     accelerator: Accelerator | None = None,
     progress: bool | Display = True,
 ) -> Result:
-    """Trains a copy of `model` without pruning it: the first stop of `prune` on its own, with the same arguments.
+    """Trains a copy of `model` without pruning it: the first stop of `prune` on its own.
 
     For pruning one trained model in several ways, or for telling whether longer training alone would do as well.
+
+    Args:
+        model: stays as it is.
+        epochs: to train; a fraction ends within an epoch.
+        train_data: a DataLoader over the training data.
+        eval_data: a DataLoader that `metric` judges the model on.
+        loss: a function of the model and a batch; cross-entropy by default.
+        metric: a function of the model and `eval_data`, higher is better; accuracy by default.
+        recipe: the optimizer and its learning rate.
+        run_dir: a folder for the states of the run; the same call with it goes on where an interrupted one stopped.
+        seed: for the order of the data.
+        accelerator: for mixed precision, several processes or trackers.
+        progress: whether to show a progress bar, or a display of your own.
     """
     train_epochs = require_epochs("epochs", epochs)
     run = _Run(
@@ -243,12 +256,13 @@ class _Run:
                     rank_and_prune(stop.progress)
                 case Epoch():
                     tuner.train_epoch(stop, on_step=display.step, cut=rank_and_prune)
-            metric = tuner.evaluate()
+            metric, counted = tuner.evaluate()
             seconds = time.monotonic() - started
             epochs = agenda.batches_before(len(records) + 1) / agenda.epoch_batches
-            records.append(Record(stop.label, stop.phase, epochs, metric, tuner.sparsity, tuner.size(), seconds))
-            display.end(records[-1])
-            tuner.log(len(records), records[-1])
+            now = Record(stop.label, stop.phase, epochs, metric, tuner.sparsity, tuner.size(), seconds, counted)
+            records.append(now)
+            display.end(now)
+            tuner.log(len(records), now)
             if folder:
                 folder.save(records, tuner)
         return records

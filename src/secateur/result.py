@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from secateur.report.tables import aligned
 from secateur.stored import from_json, to_json
 
 __all__ = ["Record", "Result"]
+
+Z = 1.96
+"""Standard errors on either side of a 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,19 @@ class Record:
     """Zeros among the weights that may be pruned."""
     size: Size
     seconds: float
+    counted: int = 0
+    """Predictions that the accuracy was counted over; 0 for a metric of the user's own."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Wilson's 95 % interval of an accuracy: what as many other examples may have given."""
+        if not self.counted:
+            return None
+        share = Z * Z / self.counted
+        centre = (self.metric + share / 2) / (1 + share)
+        reach = Z / (1 + share) * math.sqrt(self.metric * (1 - self.metric) / self.counted + share / self.counted / 4)
+        # The metric itself lies inside, whatever rounding does.
+        return max(0.0, min(self.metric, centre - reach)), min(1.0, max(self.metric, centre + reach))
 
     @property
     def pruned(self) -> str:
@@ -50,9 +67,13 @@ class Result:
     """What `prune` returns. `print(result)` shows the curve and the verdict."""
 
     model: nn.Module
+    """The pruned copy; the model that was passed is as it was."""
     masks: Masks
+    """The weights that are zero for good; without layers where channels were removed instead."""
     records: tuple[Record, ...]
+    """What the model was worth after every stop, in order."""
     tolerance: float
+    """How far below the dense model it may end and still count as recovered."""
     metric_name: str = "accuracy"
     plan: Plan | None = None
     """The channels that were removed, all cuts as one plan for the dense model."""
@@ -140,7 +161,7 @@ class Result:
     def from_json(stored: Mapping[str, Any], model: nn.Module, masks: Masks, plan: Plan | None = None) -> Result:
         """What `to_json` wrote, put together again with the model, masks and plan that are stored beside it."""
         records = tuple(Record.from_json(item) for item in stored["records"])
-        histogram = from_json(WeightHistogram, stored["histogram"]) if stored["histogram"] else None
+        histogram = from_json(WeightHistogram, stored["histogram"], "the histogram") if stored["histogram"] else None
         return Result(model, masks, records, stored["tolerance"], stored["metric_name"], plan, histogram)
 
     def __str__(self) -> str:

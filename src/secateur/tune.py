@@ -152,12 +152,14 @@ class Tuner:
                     self.optimizer.zero_grad()
                 on_step(value)
 
-    def evaluate(self) -> float:
+    def evaluate(self) -> tuple[float, int]:
+        """The metric, and the predictions that it was counted over; 0 for a metric of the user's own."""
         with evaluating(self.model), torch.no_grad():
             if self.task.metric is not accuracy:
-                return float(self.task.metric(self.model, self._eval_data))
-            right = [self.accelerator.gather_for_metrics(r) for r in count_correct(self.model, self._eval_data)]
-        return float(torch.cat(right).double().mean())
+                return float(self.task.metric(self.model, self._eval_data)), 0
+            batches = [self.accelerator.gather_for_metrics(r) for r in count_correct(self.model, self._eval_data)]
+        right = torch.cat([batch.flatten() for batch in batches])
+        return float(right.double().mean()), right.numel()
 
     @property
     def sparsity(self) -> float:

@@ -8,8 +8,9 @@ from html import escape
 from typing import Any
 
 from secateur.measure.timing import Timing
+from secateur.result import Record
 
-__all__ = ["COLOURS", "GREY", "PATTERNS", "SYMBOLS", "as_text", "interval", "new_figure"]
+__all__ = ["COLOURS", "GREY", "PATTERNS", "SYMBOLS", "as_text", "interval", "metric_interval", "new_figure"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
@@ -49,10 +50,21 @@ def as_text(text: str) -> str:
 
 def interval(timings: Sequence[Timing]) -> dict[str, Any]:
     """The error bars of ratios."""
+    return _error_bars([(timing.low, timing.ratio, timing.high) for timing in timings])
+
+
+def metric_interval(records: Sequence[Record]) -> dict[str, Any]:
+    """The error bars of metrics; of no length where nobody knows the interval."""
+    unknown = [(record.metric, record.metric) for record in records]
+    ends = [record.interval or same for record, same in zip(records, unknown, strict=True)]
+    return _error_bars([(low, record.metric, high) for record, (low, high) in zip(records, ends, strict=True)])
+
+
+def _error_bars(spans: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
     return {
         "type": "data",
         "symmetric": False,
-        "array": [max(0.0, timing.high - timing.ratio) for timing in timings],
-        "arrayminus": [max(0.0, timing.ratio - timing.low) for timing in timings],
+        "array": [max(0.0, high - middle) for _, middle, high in spans],
+        "arrayminus": [max(0.0, middle - low) for low, middle, _ in spans],
         "thickness": 1,
     }

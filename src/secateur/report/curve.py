@@ -14,7 +14,12 @@ __all__ = ["epochs_from_cut", "save_curve"]
 
 
 def save_curve(results: Mapping[str, Result], path: str | Path) -> None:
-    """Draws the metric of one or more runs over their epochs; all runs meet at 0, where the cut is."""
+    """Draws the metric of one or more runs over their epochs; all runs meet at 0, where the cut is.
+
+    Args:
+        results: what `prune` returned, by the names for the legend.
+        path: of the page, one HTML file that needs no network.
+    """
     metrics = sorted({result.metric_name for result in results.values()})
     title = f"{' / '.join(metrics).capitalize()} before the cut, right after it, and while recovering"
     figure = new_figure("", "epochs from the cut", as_text(" / ".join(metrics)), height=520, label=title)

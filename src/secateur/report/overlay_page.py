@@ -10,10 +10,11 @@ from typing import Any
 
 from secateur.errors import UsageError
 from secateur.measure.timing import Timing
-from secateur.report.charts import COLOURS, GREY, as_text, interval, new_figure
+from secateur.report.charts import COLOURS, GREY, as_text, interval, metric_interval, new_figure
 from secateur.report.numbers import metric_text, short_count
 from secateur.report.page import chart, paragraphs, save_page
 from secateur.report.run_report import RunReport
+from secateur.result import Record
 
 __all__ = ["frontier", "save_overlay_page"]
 
@@ -25,7 +26,11 @@ class _Point:
     name: str
     cost: Timing
     """Of a count, with an interval of no width."""
-    metric: float
+    record: Record
+
+    @property
+    def metric(self) -> float:
+        return self.record.metric
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,9 @@ def save_overlay_page(reports: Mapping[str, RunReport], path: str | Path, links:
         )
     metric = metrics.pop()
     cost = _common_cost(reports)
-    points = [_Point(name, cost.by_run[name], report.final.metric) for name, report in reports.items()]
-    dense = [_Point(DENSE, _exactly(1.0), value) for value in sorted({r.dense.metric for r in reports.values()})]
+    points = [_Point(name, cost.by_run[name], report.final) for name, report in reports.items()]
+    dense_metrics = {report.dense.metric: report.dense for report in reports.values()}
+    dense = [_Point(DENSE, _exactly(1.0), record) for record in dense_metrics.values()]
     everything = [*points, *dense]
     unbeaten = [everything[i] for i in frontier([(point.cost.ratio, point.metric) for point in everything])]
     title = f"{metric.capitalize()} against {cost.name}: {', '.join(reports)}"
@@ -130,6 +136,7 @@ def _picture(
                 x=[point.cost.ratio for point in members],
                 y=[point.metric for point in members],
                 error_x=interval([point.cost for point in members]),
+                error_y=metric_interval([point.record for point in members]),
                 text=[as_text(point.name) for point in members] if name != DENSE else None,
                 hovertext=[_hover(point, metric) for point in members],
                 hovertemplate="%{hovertext}<extra></extra>",

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from secateur.measure.weight_histogram import WeightHistogram
-from secateur.report.charts import COLOURS, GREY, PATTERNS, SYMBOLS, as_text, interval, new_figure
+from secateur.report.charts import COLOURS, GREY, PATTERNS, SYMBOLS, as_text, interval, metric_interval, new_figure
 from secateur.report.curve import epochs_from_cut
 from secateur.report.numbers import metric_text
 from secateur.report.run_report import RunReport
@@ -48,6 +48,7 @@ def accuracy_chart(report: RunReport) -> Any:
                 hovertemplate="%{text}<extra></extra>",
                 mode="markers",
                 marker={"color": COLOURS[look], "symbol": SYMBOLS[look], "size": 10},
+                error_y=metric_interval([record for _, record in points]),
                 showlegend=True,
             )
     if report.pruned:

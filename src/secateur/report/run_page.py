@@ -74,7 +74,14 @@ def _metric_card(report: RunReport) -> str:
     cuts = [record for record in report.records if record.phase == "cut"]
     if cuts:
         notes.append(f"Right after the {'last ' if len(cuts) > 1 else ''}cut: {metric_text(name, cuts[-1].metric)}.")
+    notes += _metric_intervals(report)
     return _card(name, metric_text(name, before), metric_text(name, after), notes, failed=not report.recovered)
+
+
+def _metric_intervals(report: RunReport) -> list[str]:
+    intervals = [record.interval for record in (report.dense, report.final)]
+    texts = ["–".join(metric_text(report.metric_name, end) for end in ends) for ends in intervals if ends]
+    return [f"95 % intervals: {' → '.join(texts)}, of {report.final.counted:,} predictions."] if texts else []
 
 
 def _latency_card(report: RunReport) -> str:

@@ -121,7 +121,9 @@ class RunReport:
         """What `to_json` made, checked field by field."""
         require_format(stored, _FORMAT, _VERSION, "report of a run", "RunReport.to_json or save_report")
         try:
-            report = from_json(RunReport, {key: stored[key] for key in stored if key not in ("format", "version")})
+            report = from_json(
+                RunReport, {key: stored[key] for key in stored if key not in ("format", "version")}, "the report"
+            )
             _require_sense(report)
         except (Damaged, OverflowError) as error:
             raise SecateurError(f"The report is damaged ({error}); make the run again.") from error
@@ -160,6 +162,9 @@ def _require_sense(report: RunReport) -> None:
         and all(0 <= group.after <= group.before and group.before for group in report.groups),
         "multiply-adds or memory not in pairs": len(report.macs) in (0, 2)
         and all(len(latency.peak_megabytes) == 2 for latency in report.latencies),
+        "an accuracy that is no share": not any(
+            record.counted and not (record.counted > 0 and 0 <= record.metric <= 1) for record in report.records
+        ),
         "a call that takes no time": not any(
             timing.median <= 0 for latency in report.latencies for timing in (latency.dense, latency.pruned)
         ),
