@@ -39,8 +39,11 @@ class Anatomy:
 
     groups: tuple[GroupSummary, ...]
     left_alone: tuple[LeftAlone, ...]
+    """What cannot be cut, and because of which operator."""
     parameters: int
+    """Of the whole model."""
     macs: int
+    """Multiply-adds of the example pass."""
 
     def __str__(self) -> str:
         rows = [("group", "units", "", "layers it couples", "parameters", "MACs")]
@@ -63,7 +66,13 @@ class Anatomy:
 
 
 def inspect(model: nn.Module, example_inputs: Any) -> Anatomy:
-    """What of `model` can be cut, and what is left alone because of which operator. Nothing changes."""
+    """What of `model` can be cut, and what is left alone because of which operator.
+
+    Args:
+        model: stays as it is. It may be on the meta device.
+        example_inputs: what `forward` takes: a tensor, a tuple of arguments, or a dict of keyword arguments. Two
+            examples at once are enough.
+    """
     dissection = dissect(model, example_inputs)
     parameters, macs = parameters_of(dissection, unwrap(model)), macs_of(dissection)
     summaries = []

@@ -126,6 +126,14 @@ def hold(model: nn.Module, masks: Masks, optimizer: Optimizer) -> Hold:
     Works with any `torch.optim.Optimizer` and with accelerate's wrapper around one. The parameters are those that the
     model has now: wrap it in DDP or FSDP first, and call `hold` again after anything that replaces parameters, such as
     `load_state_dict(assign=True)`.
+
+    Args:
+        model: whose pruned weights are to stay zero.
+        masks: of `plan_weights`. Masks of another architecture are refused, and nothing changes.
+        optimizer: that trains the model. The entries of its state that belong to pruned weights are held at zero, too.
+
+    Returns:
+        What is in force until its `release` is called; in a `with` statement, until the block ends.
     """
     return Hold(model, masks, optimizer)
 

@@ -58,21 +58,29 @@ class Masks:
     """For every pruned parameter, by its name in the model, the positions that stay zero."""
 
     layers: Mapping[str, LayerMask]
+    """By the name of the parameter."""
     scope: str = "global"
+    """Whether all layers were ranked together ("global") or each on its own ("layer")."""
     pattern: str | None = None
+    """Such as "2:4" or "4x1"; None where single weights were pruned."""
     score: str = "l1"
+    """What the weights were ranked by."""
     left_alone: tuple[LeftAlone, ...] = ()
+    """Parameters that were not ranked, and why."""
 
     @property
     def weights(self) -> int:
+        """Weights that were ranked, pruned or not."""
         return sum(layer.weights for layer in self.layers.values())
 
     @property
     def zeros(self) -> int:
+        """Weights that are pruned."""
         return sum(layer.zeros for layer in self.layers.values())
 
     @property
     def sparsity(self) -> float:
+        """The pruned share of the ranked weights."""
         return self.zeros / self.weights if self.weights else 0.0
 
     @property

@@ -23,7 +23,12 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def check_pattern(model: nn.Module, masks: Masks) -> None:
-    """Raises unless every masked weight of `model` follows the N:M pattern that the masks were planned for."""
+    """Raises unless every masked weight of `model` follows the N:M pattern that the masks were planned for.
+
+    Args:
+        model: after `secateur.apply`, or trained with `secateur.hold` in force.
+        masks: of `plan_weights` with `pattern="2:4"` or another N:M.
+    """
     pattern = parse_pattern(masks.pattern) if masks.pattern else None
     if not isinstance(pattern, NofM):
         raise UsageError(f'These masks have the pattern {masks.pattern}; plan them with pattern="2:4" or another N:M.')
@@ -43,6 +48,10 @@ def to_semi_structured(model: Model, masks: Masks) -> Model:
     """Replaces the 2:4 weights of linear layers by torch's compressed form, in place; for inference on CUDA only.
 
     Layers that its kernels do not take (convolutions, small or odd shapes, float32) stay dense.
+
+    Args:
+        model: on a CUDA device, in float16 or bfloat16, its masks applied.
+        masks: of `plan_weights` with `pattern="2:4"`.
     """
     if masks.pattern != "2:4":
         raise UsageError(f'Sparse tensor cores take 2:4, not {masks.pattern}; plan with pattern="2:4".')

@@ -32,11 +32,15 @@ class Checkpoint:
     """What a checkpoint tells without the model: how it was pruned, and what was noted about it."""
 
     plan: Plan | None
+    """All cuts as one plan for the full-size model; None if no channel was removed."""
     masks: Masks | None
+    """The weights that are zero for good; None if there are none."""
     architecture: Mapping[str, tuple[int, ...]]
     """The shapes of the full-size model's parameters and persistent buffers."""
     metrics: Any
+    """What `save` was given as metrics, as JSON values."""
     settings: Any
+    """What `save` was given as settings, as JSON values."""
     versions: Mapping[str, str]
     """Of secateur, torch and Python when it was saved."""
     not_from_pretrained: str | None
@@ -44,7 +48,11 @@ class Checkpoint:
 
 
 def read_checkpoint(folder: str | Path) -> Checkpoint:
-    """What is in a checkpoint besides the weights."""
+    """Reads what is in a checkpoint besides the weights. No code runs, and nothing of the model's size is allocated.
+
+    Args:
+        folder: that `secateur.save` or a run of `secateur.prune` wrote. One that is damaged is refused in one sentence.
+    """
     opened = Opened(Path(folder))
     record = opened.record
     return Checkpoint(

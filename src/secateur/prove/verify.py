@@ -32,6 +32,7 @@ class Proof:
     error: float
     """The largest difference between the cut model and the reference, relative to the largest output."""
     outputs: int
+    """Output tensors that were compared."""
     moved: bool
     """Whether the cut changed the outputs at all. If not, removing anything would have passed."""
 
@@ -53,7 +54,17 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
 
     Two float64 copies of the model run on the example inputs. One is cut physically. The other keeps its full size, the
     removed coordinates overwritten with NaN and left out of every sum and statistic; it shares no code with the
-    coupling or the surgery. Raises `ProofFailed` where the outputs differ by more than rounding.
+    coupling or the surgery.
+
+    Args:
+        model: in full size; stays as it is.
+        plan: of `plan_channels`.
+        example_inputs: to run both copies on; by default those that the plan was made with. A plan that was loaded from
+            a file has none.
+
+    Raises:
+        ProofFailed: The outputs differ by more than rounding; do not use the plan.
+        NotProvable: The model cannot be copied, or its outputs are random.
     """
     if not isinstance(plan, Plan):
         raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_channels returned.")
