@@ -69,9 +69,10 @@ def test_zeros_are_stored_only_where_asked_for(task: Path) -> None:
     out = task.parent / "out"
     assert prune(task, *options)[0] == 0
     packed, masks = (out / "model.safetensors").stat().st_size, read_checkpoint(out).masks
+    assert load_report(out).file_bytes == packed
     assert prune(task, *options, "--dense")[0] == 0
     assert load_file(out / "model.safetensors").keys() == ConvNet().state_dict().keys()
-    assert (out / "model.safetensors").stat().st_size > packed
+    assert load_report(out).file_bytes == (out / "model.safetensors").stat().st_size > packed
     assert read_checkpoint(out).masks == masks
     assert load_run(out, ConvNet()).masks == masks
 

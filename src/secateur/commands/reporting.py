@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from secateur.checkpoint.record import WEIGHTS_FILE
 from secateur.commands.report import PAGE_FILE
 from secateur.commands.settings import SETTINGS_FILE, read_settings
 from secateur.measure.sheet import Sheet
@@ -19,7 +20,8 @@ def write_report(run: Path, name: str, result: Result, sheet: Sheet | None) -> P
     """The page; what it shows is kept beside it, for pages that lay several runs over one another."""
     file = run / SETTINGS_FILE
     settings = read_settings(file) if file.is_file() else {}
-    report = report_of(result, sheet, name=name, settings=settings)
+    stored = (run / WEIGHTS_FILE).stat().st_size
+    report = report_of(result, sheet, name=name, settings=settings, file_bytes=stored)
     save_report(report, run)
     page = run / PAGE_FILE
     save_run_page(report, page)

@@ -27,6 +27,7 @@ def report_of(
     *,
     name: str = "pruned",
     settings: Mapping[str, Any] | None = None,
+    file_bytes: int | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> RunReport:
     """Gathers what the page of a run shows.
@@ -36,6 +37,7 @@ def report_of(
         sheet: what `measure` found, with the dense model first; `name` tells which of several others is this run's.
         name: for the title of the page, and the folder in the lines that load the result.
         settings: of the run, with values that JSON can hold.
+        file_bytes: of the pruned model as it is stored; by default, those of a plain file with all its zeros.
         versions: of the libraries that ran; by default those that are running.
     """
     plan, masks = result.plan, result.masks
@@ -59,6 +61,7 @@ def report_of(
         left_alone=plan.left_alone if plan else masks.left_alone,
         macs=macs,
         macs_of=macs_of,
+        file_bytes=result.size_after.file_bytes if file_bytes is None else file_bytes,
         latencies=_latencies(sheet, measured) if sheet else (),
         not_measured=tuple(str(refusal) for refusal in sheet.refusals if refusal.model in (sheet.baseline, measured))
         if sheet

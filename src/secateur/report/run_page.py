@@ -100,8 +100,9 @@ def _size_card(report: RunReport) -> str:
     before, after = report.dense.size, report.final.size
     notes = [f"{before.parameters:,} → {after.parameters:,} parameters."]
     if after.nonzeros != after.parameters:
-        notes.append(f"{before.nonzeros:,} → {after.nonzeros:,} of them not zero; a plain file stores zeros, too.")
-    return _card("File", byte_text(before.file_bytes), byte_text(after.file_bytes), notes)
+        notes.append(f"{before.nonzeros:,} → {after.nonzeros:,} of them not zero.")
+        notes.append(f"A plain file stores zeros, too, and has {byte_text(after.file_bytes)}.")
+    return _card("File", byte_text(before.file_bytes), byte_text(report.file_bytes), notes)
 
 
 def _macs_card(report: RunReport) -> str:

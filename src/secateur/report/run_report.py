@@ -84,6 +84,8 @@ class RunReport:
     """Multiply-adds before and after; empty if nobody has counted them."""
     macs_of: str
     """What pass they were counted in."""
+    file_bytes: int
+    """Of the pruned model as it is stored."""
     latencies: tuple[Latency, ...]
     not_measured: tuple[str, ...]
     """Why a runtime is missing among the latencies, in sentences."""
