@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from secateur.result import Result as Result
     from secateur.semi_structured import check_pattern as check_pattern
     from secateur.semi_structured import to_semi_structured as to_semi_structured
+    from secateur.sparse.engine import SparseEngine as SparseEngine
+    from secateur.sparse.engine import sparse_engine as sparse_engine
 
 __version__ = "0.1.0"
 
@@ -58,6 +60,7 @@ _HOME = {
     "Result": "result",
     "SecateurError": "errors",
     "SecateurWarning": "errors",
+    "SparseEngine": "sparse.engine",
     "UsageError": "errors",
     "apply": "enforce",
     "check_pattern": "semi_structured",
@@ -71,6 +74,7 @@ _HOME = {
     "read_checkpoint": "checkpoint.reading",
     "save": "checkpoint.saving",
     "save_curve": "report.curve",
+    "sparse_engine": "sparse.engine",
     "to_semi_structured": "semi_structured",
     "train": "loop",
     "verify": "prove.verify",

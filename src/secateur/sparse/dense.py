@@ -1,0 +1,136 @@
+"""Layers in torch's own dense kernels, with what follows them folded in.
+
+They are what a sparse layer is timed against, and what stays where it does not pay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from secateur.sparse.layers import SparseConv2d, SparseLinear
+
+__all__ = ["Activation", "DenseConv2d", "DenseLayer", "DenseLinear", "Pair"]
+
+Activation = Literal["none", "relu", "relu6"]
+Pair = tuple[int, int]
+
+_IN_PLACE: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "none": lambda y: y,
+    "relu": torch.relu_,
+    "relu6": lambda y: F.hardtanh_(y, 0.0, 6.0),
+}
+
+
+class DenseLayer(nn.Module):
+    """activation(weight · x + bias + residual)."""
+
+    kind: Literal["linear", "conv"]
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, name: str, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.name = name
+        self.activation: Activation = "none"
+        self.register_buffer("weight", weight.detach())
+        self.register_buffer("bias", None if bias is None else bias.detach())
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        y = self.product(x)  # nobody else holds it, so the rest happens in place
+        return _IN_PLACE[self.activation](y if residual is None else y.add_(residual))
+
+    def product(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def fold(self, scale: Tensor, shift: Tensor) -> None:
+        """Makes the layer compute scale · y + shift of each output. Zeros stay zeros: a row is only scaled."""
+        rows = scale.view(-1, *[1] * (self.weight.ndim - 1))
+        bias = torch.zeros_like(shift) if self.bias is None else self.bias.double()
+        self.weight = (self.weight.double() * rows).float()
+        self.bias = (bias * scale + shift).float()
+
+    @property
+    def why_never_sparse(self) -> str | None:
+        """What the sparse kernels do not compute, whatever the weights."""
+        return None
+
+    @property
+    def rows_in_a_group(self) -> int:
+        """Blocks of neighbouring outputs do not reach across groups."""
+        return self.weight.shape[0]
+
+    def packed(self, block: int) -> nn.Module:
+        """The same layer without its zeros."""
+        raise NotImplementedError
+
+
+class DenseLinear(DenseLayer):
+    kind = "linear"
+
+    def product(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+    def packed(self, block: int) -> nn.Module:
+        return SparseLinear.pack(self.weight, self.bias, block=block, activation=self.activation)
+
+
+class DenseConv2d(DenseLayer):
+    kind = "conv"
+
+    def __init__(
+        self,
+        name: str,
+        weight: Tensor,
+        bias: Tensor | None,
+        *,
+        stride: Pair,
+        padding: Pair | str,
+        dilation: Pair,
+        groups: int,
+    ) -> None:
+        super().__init__(name, weight, bias)
+        self.stride, self.dilation, self.groups = stride, dilation, groups
+        self.padding = _in_numbers(padding, cast(Pair, tuple(weight.shape[2:])), dilation)
+
+    def product(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+    @property
+    def why_never_sparse(self) -> str | None:
+        if self.groups > 1 and self.weight.shape[1] == 1:
+            return "depthwise"
+        if isinstance(self.padding, str):
+            return "its padding differs from side to side"
+        return None
+
+    @property
+    def rows_in_a_group(self) -> int:
+        return self.weight.shape[0] // self.groups
+
+    def packed(self, block: int) -> nn.Module:
+        assert not isinstance(self.padding, str)
+        return SparseConv2d.pack(
+            self.weight,
+            self.bias,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            block=block,
+            activation=self.activation,
+        )
+
+
+def _in_numbers(padding: Pair | str, kernel: Pair, dilation: Pair) -> Pair | str:
+    """ "same" keeps its name where one side gets more than the other."""
+    if padding == "valid":
+        return (0, 0)
+    if padding == "same":
+        height, width = (reach * (size - 1) for size, reach in zip(kernel, dilation, strict=True))
+        return padding if height % 2 or width % 2 else (height // 2, width // 2)
+    return padding

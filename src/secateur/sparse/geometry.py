@@ -1,0 +1,74 @@
+"""Where a convolution finds its input, once it has its margins."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from secateur.errors import UsageError
+from secateur.sparse.native import Columns, Margins
+
+__all__ = ["Geometry"]
+
+# Floats behind the last one that a kernel may read along with it, in one vector; it makes no use of them.
+_ROOM = 64
+
+
+class Geometry:
+    """Of one convolution and one shape of its input.
+
+    The columns of the input are sorted by their remainder after division by the stride, so that the inputs of
+    neighbouring output pixels are neighbours for every place of the kernel. Where the kernel is a single row high or a
+    single column wide, only the rows or columns that are read are kept.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        channels: int,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        padding: tuple[int, int],
+        dilation: tuple[int, int],
+    ) -> None:
+        """`shape` is that of the input; `channels` belong to one group."""
+        images, all_channels, height, width = shape
+        reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
+        self.out_height, self.out_width = (
+            (size + 2 * padding[i] - reach[i]) // stride[i] + 1 for i, size in enumerate((height, width))
+        )
+        if self.out_height < 1 or self.out_width < 1:
+            raise UsageError(f"An input of {height} × {width} is too small for a kernel of {kernel[0]} × {kernel[1]}.")
+        self.as_it_is = kernel == stride == (1, 1) and padding == (0, 0)
+        rows, row_step = (self.out_height, stride[0]) if kernel[0] == 1 else (height + 2 * padding[0], 1)
+        phases, phase_width = (
+            (1, self.out_width) if kernel[1] == 1 else (stride[1], -(-(width + 2 * padding[1]) // stride[1]))
+        )
+        self.plane = rows * phases * phase_width
+        self.floats = images * all_channels * self.plane + _ROOM
+        self.margins = Margins(
+            None, None, images * all_channels, height, width, *padding, rows, row_step, phases, phase_width, stride[1]
+        )
+        self._offsets = _offsets(channels, kernel, dilation, (self.plane, phases, phase_width))
+        row_stride = phases * phase_width * (1 if kernel[0] == 1 else stride[0])
+        self.columns = Columns(
+            None,
+            images * self.out_height * self.out_width,
+            row_stride,
+            all_channels * self.plane,
+            self.out_height,
+            self.out_width,
+            self._offsets.data_ptr(),
+            not self.as_it_is,
+        )
+
+
+def _offsets(
+    channels: int, kernel: tuple[int, int], dilation: tuple[int, int], laid_out: tuple[int, int, int]
+) -> Tensor:
+    """For each input of an output pixel, how far it is from the pixel's own place."""
+    plane, phases, phase_width = laid_out
+    rows = torch.arange(kernel[0]) * dilation[0] * phases * phase_width
+    places = torch.arange(kernel[1]) * dilation[1]
+    columns = places % phases * phase_width + places // phases
+    return (torch.arange(channels)[:, None, None] * plane + rows[:, None] + columns).flatten()

@@ -1,0 +1,58 @@
+// What Python hands over: plain pointers and numbers. `native.py` declares the same structures, field by field.
+#pragma once
+#include <cstdint>
+
+extern "C" {
+
+// A matrix without its zeros. Its columns are cut into panels, and the rows into blocks of one or four. For every panel
+// and block of rows, `starts` tells where the columns begin that are not zero there: `indices` are their places within
+// the panel, and `values` the block's weights at each of them.
+struct PackedMatrix {
+    int64_t rows;
+    int64_t columns;
+    int64_t panel_width;
+    int64_t panels;
+    int64_t block;
+    const int32_t* starts;   // [panels][rows / block + 1]
+    const uint16_t* indices; // [stored blocks]
+    const float* values;     // [stored blocks][block]
+};
+
+// Where the columns of the other factor come from. They are examples of a linear layer (`out_width` is 0), or output
+// pixels of a convolution, whose input lies ready with its margins, so that the input of every pixel of an output row is
+// a run of neighbours for every place of the kernel.
+struct Source {
+    const float* data;
+    int64_t columns;      // examples, or images × output pixels
+    int64_t row_stride;   // from one example to the next, or from one output row of an image to the next
+    int64_t image_stride; // from one image to the next
+    int64_t out_height;
+    int64_t out_width;
+    const int64_t* offsets; // of a convolution: where the run of each row of the factor begins, from the image's start
+    int64_t may_overread;   // whether a vector may be read across the end of a run
+};
+
+struct Finish {
+    float* output;
+    const float* bias;     // may be null
+    const float* residual; // laid out like the output; may be null
+    int64_t stride;        // from one example or image of the output to the next
+    int64_t activation;    // 0: none, 1: ReLU, 2: ReLU6
+};
+
+struct Layer {
+    PackedMatrix matrix;
+    Source source;
+    Finish finish;
+};
+
+// A convolution's input with margins of zeros, its columns sorted by their remainder after division by the stride.
+struct Margins {
+    const float* input;
+    float* output;
+    int64_t planes, height, width;
+    int64_t top, left;
+    int64_t out_rows, row_step; // output rows, and how many input rows lie between them
+    int64_t phases, phase_width, column_step;
+};
+}

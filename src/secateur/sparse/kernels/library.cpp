@@ -1,0 +1,136 @@
+// The functions that Python calls. Which instruction set they use is decided once, by what the processor has.
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "layer.h"
+#include "threads.h"
+#include "tile.h"
+
+namespace {
+
+struct InstructionSet {
+    const char* name;
+    bool (*supported)();
+    int64_t (*lanes)();
+    int64_t (*widest_tile)(int64_t);
+    void (*run_tile)(const Layer&, int64_t, int64_t, int64_t, int64_t, float*);
+    void (*add_margins)(const Margins&, int64_t);
+};
+
+#define INSTRUCTION_SET(isa, supported)                                                                                \
+    {                                                                                                                  \
+        #isa, [] { return bool(supported); }, secateur_##isa::lanes, secateur_##isa::widest_tile,                      \
+            secateur_##isa::run_tile, secateur_##isa::add_margins                                                      \
+    }
+
+// The best first.
+const InstructionSet SETS[] = {
+#if defined(__x86_64__)
+    INSTRUCTION_SET(avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma")),
+    INSTRUCTION_SET(avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")),
+#endif
+    INSTRUCTION_SET(baseline, true),
+};
+
+const InstructionSet* best() {
+    for (const InstructionSet& set : SETS)
+        if (set.supported()) return &set;
+    return nullptr;
+}
+
+const InstructionSet* chosen = best();
+
+// Memory of a thread for one tile, kept for the next.
+struct Scratch {
+    float* memory = nullptr;
+    int64_t floats = 0;
+
+    float* at_least(int64_t wanted) {
+        if (wanted > floats) {
+            free(memory);
+            const size_t bytes = (size_t(wanted) * sizeof(float) + 63) / 64 * 64;
+            memory = static_cast<float*>(aligned_alloc(64, bytes));
+            floats = memory ? wanted : 0;
+        }
+        return memory;
+    }
+
+    ~Scratch() { free(memory); }
+};
+
+thread_local Scratch scratch;
+
+struct Tiles {
+    const Layer* layer;
+    int64_t tiles, row_parts;
+    int64_t vectors; // of all columns, shared out so that no tile is much narrower than the others
+    std::atomic<bool>* failed;
+};
+
+int64_t share(int64_t whole, int64_t parts, int64_t part) { return whole / parts * part + std::min(part, whole % parts); }
+
+void run_one(void* context, int64_t task) {
+    const Tiles& job = *static_cast<const Tiles*>(context);
+    const PackedMatrix& matrix = job.layer->matrix;
+    const int64_t tile = task / job.row_parts, part = task % job.row_parts, blocks = matrix.rows / matrix.block;
+    const int64_t first = share(blocks, job.row_parts, part), last = share(blocks, job.row_parts, part + 1);
+    const int64_t from = chosen->lanes() * share(job.vectors, job.tiles, tile);
+    const int64_t to = std::min(chosen->lanes() * share(job.vectors, job.tiles, tile + 1), job.layer->source.columns);
+    const int64_t widest = chosen->widest_tile(matrix.block);
+    float* memory = scratch.at_least((matrix.panel_width + 1 + (last - first) * matrix.block) * widest);
+    if (memory)
+        chosen->run_tile(*job.layer, from, to - from, first, last, memory);
+    else
+        job.failed->store(true);
+}
+
+} // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int64_t secateur_kernels_version() { return 2; }
+
+const char* secateur_instruction_set() { return chosen->name; }
+
+// For tests: an instruction set by its name, if the processor has it. Returns whether it is in use now.
+int64_t secateur_use_instruction_set(const char* name) {
+    for (const InstructionSet& set : SETS)
+        if (!strcmp(set.name, name) && set.supported()) {
+            chosen = &set;
+            return 1;
+        }
+    return 0;
+}
+
+// The layer stays the same from call to call; what it reads and writes is given with each. Returns 0, or 1 where there is
+// not enough memory.
+int64_t secateur_run_layer(const Layer* prepared, const float* data, const float* residual, float* output,
+                           int64_t threads) {
+    Layer filled = *prepared;
+    filled.source.data = data, filled.finish.residual = residual, filled.finish.output = output;
+    const Layer* layer = &filled;
+    const int64_t blocks = layer->matrix.rows / layer->matrix.block, columns = layer->source.columns;
+    if (!blocks || !columns) return 0;
+    const int64_t vectors = (columns + chosen->lanes() - 1) / chosen->lanes();
+    const int64_t widest = chosen->widest_tile(layer->matrix.block) / chosen->lanes();
+    const int64_t tiles = (vectors + widest - 1) / widest;
+    const int64_t row_parts = tiles >= threads ? 1 : std::min(blocks, (threads + tiles - 1) / tiles);
+    std::atomic<bool> failed{false};
+    Tiles job{layer, tiles, row_parts, vectors, &failed};
+    run_tasks(tiles * row_parts, threads, run_one, &job);
+    return failed.load();
+}
+
+void secateur_add_margins(const Margins* prepared, const float* input, float* output, int64_t threads) {
+    Margins filled = *prepared;
+    filled.input = input, filled.output = output;
+    run_tasks(
+        filled.planes, threads,
+        [](void* context, int64_t plane) { chosen->add_margins(*static_cast<const Margins*>(context), plane); }, &filled);
+}
+}
+#pragma GCC visibility pop

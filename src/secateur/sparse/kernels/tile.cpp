@@ -1,0 +1,330 @@
+// One tile of columns times the packed matrix. The same source is compiled once for each instruction set: LANES floats
+// to a vector, TILE columns at a time, everything in a namespace of its own. Nothing here may come from a template or an
+// inline function of another header: the linker would keep one copy for all, perhaps one that only AVX-512 can run.
+#include <cstring>
+
+#include "layer.h"
+#include "tile.h"
+
+#define JOINED(a, b) a##b
+#define NAMESPACE_OF(isa) JOINED(secateur_, isa)
+
+namespace NAMESPACE_OF(ISA) {
+namespace {
+
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef float Eight __attribute__((vector_size(32)));
+
+constexpr int WIDEST = TILE / LANES;       // vectors of a tile, with rows one by one
+constexpr int WIDEST_OF_FOUR = 3;          // with rows in fours: 12 sums, 3 inputs and a weight fill 16 registers
+
+inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+inline int64_t within(int64_t value, int64_t low, int64_t high) { return value < low ? low : smaller(value, high); }
+
+inline Vector load(const float* from) {
+    Vector vector;
+    memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+
+inline void store(float* to, Vector vector) { memcpy(to, &vector, sizeof vector); }
+
+// The comparisons are such that NaN stays NaN.
+template <typename Number>
+inline Number activated(Number value, int64_t activation) {
+    const Number zero = {}, six = zero + 6.0f;
+    if (activation) value = value < zero ? zero : value;
+    if (activation == 2) value = value > six ? six : value;
+    return value;
+}
+
+// One panel of the matrix, for some of its blocks of rows. The sums stay in registers for a whole block.
+template <int VECTORS, int BLOCK>
+void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t last, const float* inputs, float* sums) {
+    constexpr int64_t STRIDE = VECTORS * LANES;
+    const int32_t* starts = matrix.starts + panel * (matrix.rows / matrix.block + 1);
+    const uint16_t* index = matrix.indices + starts[first];
+    const float* weight = matrix.values + int64_t(starts[first]) * BLOCK;
+    for (int64_t block = first; block < last; block++, sums += BLOCK * STRIDE) {
+        Vector sum[BLOCK][VECTORS];
+        for (int r = 0; r < BLOCK; r++)
+            for (int v = 0; v < VECTORS; v++)
+                sum[r][v] = panel ? load(sums + r * STRIDE + v * LANES) : Vector{};
+        const uint16_t* end = matrix.indices + starts[block + 1];
+        for (; index < end; index++, weight += BLOCK) {
+            const float* input = inputs + int64_t(*index) * STRIDE;
+            if constexpr (BLOCK == 1) {
+                // Loading within the product lets the compiler take the input from memory in the same instruction.
+#pragma GCC unroll 16
+                for (int v = 0; v < VECTORS; v++) sum[0][v] += *weight * load(input + v * LANES);
+            } else {
+                Vector loaded[VECTORS];
+#pragma GCC unroll 16
+                for (int v = 0; v < VECTORS; v++) loaded[v] = load(input + v * LANES);
+#pragma GCC unroll 4
+                for (int r = 0; r < BLOCK; r++)
+#pragma GCC unroll 16
+                    for (int v = 0; v < VECTORS; v++) sum[r][v] += weight[r] * loaded[v];
+            }
+        }
+        for (int r = 0; r < BLOCK; r++)
+            for (int v = 0; v < VECTORS; v++) store(sums + r * STRIDE + v * LANES, sum[r][v]);
+    }
+}
+
+using Multiply = decltype(&multiply<1, 1>);
+
+template <int BLOCK, int VECTORS>
+Multiply multiply_of(int vectors) {
+    if constexpr (VECTORS > 1)
+        if (vectors < VECTORS) return multiply_of<BLOCK, VECTORS - 1>(vectors);
+    return multiply<VECTORS, BLOCK>;
+}
+
+// Eight rows of eight become eight columns of eight.
+inline void transpose(Eight rows[8]) {
+    Eight pairs[8], fours[8];
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = __builtin_shufflevector(rows[i], rows[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+        pairs[i + 1] = __builtin_shufflevector(rows[i], rows[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            fours[i + j] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            fours[i + j + 2] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    for (int i = 0; i < 4; i++) {
+        rows[i] = __builtin_shufflevector(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        rows[i + 4] = __builtin_shufflevector(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+
+// Examples lie one after another, and a tile has them side by side.
+void pack_examples(const Source& source, int64_t column, int64_t columns, int64_t k0, int64_t rows, int64_t stride,
+                   float* packed) {
+    if (columns < stride) memset(packed, 0, sizeof(float) * rows * stride);
+    const float* from = source.data + column * source.row_stride + k0;
+    int64_t n = 0;
+    for (; n + 8 <= columns; n += 8, from += 8 * source.row_stride) {
+        int64_t k = 0;
+        for (; k + 8 <= rows; k += 8) {
+            Eight square[8];
+            for (int i = 0; i < 8; i++) memcpy(&square[i], from + i * source.row_stride + k, sizeof(Eight));
+            transpose(square);
+            for (int i = 0; i < 8; i++) memcpy(packed + (k + i) * stride + n, &square[i], sizeof(Eight));
+        }
+        for (; k < rows; k++)
+            for (int i = 0; i < 8; i++) packed[k * stride + n + i] = from[i * source.row_stride + k];
+    }
+    for (; n < columns; n++, from += source.row_stride)
+        for (int64_t k = 0; k < rows; k++) packed[k * stride + n] = from[k];
+}
+
+struct Run {
+    int64_t begin; // in the image's data
+    int64_t place; // in the tile
+    int64_t length;
+};
+
+// A tile's output pixels, as runs within one output row each.
+int runs_of(const Source& source, int64_t column, int64_t columns, Run* runs) {
+    const int64_t pixels = source.out_height * source.out_width;
+    int count = 0;
+    for (int64_t place = 0; place < columns;) {
+        const int64_t image = (column + place) / pixels, pixel = (column + place) % pixels;
+        const int64_t y = pixel / source.out_width, x = pixel % source.out_width;
+        const int64_t length = smaller(columns - place, source.out_width - x);
+        const int64_t begin = image * source.image_stride + y * source.row_stride + x;
+        if (count && runs[count - 1].begin + runs[count - 1].length == begin)
+            runs[count - 1].length += length;
+        else
+            runs[count++] = {begin, place, length};
+        place += length;
+    }
+    return count;
+}
+
+void pack_pixels(const Source& source, int64_t column, int64_t columns, int64_t k0, int64_t rows, int64_t stride,
+                 float* packed) {
+    Run runs[TILE];
+    const int count = runs_of(source, column, columns, runs);
+    if (count == 1 && columns == stride) {
+        for (int64_t k = 0; k < rows; k++, packed += stride) {
+            const float* from = source.data + source.offsets[k0 + k] + runs[0].begin;
+            for (int64_t i = 0; i < stride; i += LANES) store(packed + i, load(from + i));
+        }
+        return;
+    }
+    for (int64_t k = 0; k < rows; k++, packed += stride) {
+        const float* from = source.data + source.offsets[k0 + k];
+        for (int r = 0; r < count; r++) {
+            const float* run = from + runs[r].begin;
+            float* to = packed + runs[r].place;
+            int64_t i = 0;
+            for (; i + LANES <= runs[r].length; i += LANES) store(to + i, load(run + i));
+            // What is written past the run is overwritten by the next one; after the last there is room for it.
+            if (i < runs[r].length && source.may_overread)
+                store(to + i, load(run + i));
+            else
+                for (; i < runs[r].length; i++) to[i] = run[i];
+        }
+        for (int64_t i = columns; i < stride; i++) packed[i] = 0;
+    }
+}
+
+// Eight outputs of one example, once their sums lie side by side.
+inline Eight finished(const Finish& finish, Eight sums, int64_t row, int64_t at) {
+    Eight values;
+    if (finish.bias) {
+        memcpy(&values, finish.bias + row, sizeof values);
+        sums += values;
+    }
+    if (finish.residual) {
+        memcpy(&values, finish.residual + at, sizeof values);
+        sums += values;
+    }
+    return activated(sums, finish.activation);
+}
+
+void finish_examples(const Finish& finish, int64_t column, int64_t columns, int64_t row, int64_t rows, int64_t stride,
+                     const float* sums) {
+    const int64_t squares_wide = columns / 8 * 8, squares_high = rows / 8 * 8;
+    const auto finish_one = [&](int64_t n, int64_t m) {
+        const int64_t at = (column + n) * finish.stride + row + m;
+        float value = sums[m * stride + n];
+        if (finish.bias) value += finish.bias[row + m];
+        if (finish.residual) value += finish.residual[at];
+        finish.output[at] = activated(value, finish.activation);
+    };
+    for (int64_t n = 0; n < squares_wide; n += 8) {
+        for (int64_t m = 0; m < squares_high; m += 8) {
+            Eight square[8];
+            for (int i = 0; i < 8; i++) memcpy(&square[i], sums + (m + i) * stride + n, sizeof(Eight));
+            transpose(square);
+            for (int i = 0; i < 8; i++) {
+                const int64_t at = (column + n + i) * finish.stride + row + m;
+                const Eight values = finished(finish, square[i], row + m, at);
+                memcpy(finish.output + at, &values, sizeof(Eight));
+            }
+        }
+        for (int64_t i = n; i < n + 8; i++)
+            for (int64_t m = squares_high; m < rows; m++) finish_one(i, m);
+    }
+    for (int64_t n = squares_wide; n < columns; n++)
+        for (int64_t m = 0; m < rows; m++) finish_one(n, m);
+}
+
+void finish_pixels(const Source& source, const Finish& finish, int64_t column, int64_t columns, int64_t row,
+                   int64_t rows, int64_t stride, const float* sums) {
+    const int64_t pixels = source.out_height * source.out_width;
+    for (int64_t place = 0; place < columns;) {
+        const int64_t image = (column + place) / pixels, pixel = (column + place) % pixels;
+        const int64_t length = smaller(columns - place, pixels - pixel);
+        int64_t at = image * finish.stride + row * pixels + pixel;
+        const float* from = sums + place;
+        for (int64_t m = 0; m < rows; m++, at += pixels, from += stride) {
+            const float bias = finish.bias ? finish.bias[row + m] : 0.0f;
+            float* to = finish.output + at;
+            const float* residual = finish.residual ? finish.residual + at : nullptr;
+            int64_t i = 0;
+            for (; i + LANES <= length; i += LANES) {
+                Vector value = load(from + i) + bias;
+                if (residual) value += load(residual + i);
+                store(to + i, activated(value, finish.activation));
+            }
+            for (; i < length; i++)
+                to[i] = activated(from[i] + bias + (residual ? residual[i] : 0.0f), finish.activation);
+        }
+        place += length;
+    }
+}
+
+// A single example of a linear layer: no tile, and several sums so that they need not wait for one another.
+template <int BLOCK>
+void multiply_one(const Layer& layer, int64_t first, int64_t last) {
+    const PackedMatrix& matrix = layer.matrix;
+    const Finish& finish = layer.finish;
+    constexpr int CHAINS = BLOCK == 1 ? 4 : 2;
+    for (int64_t block = first; block < last; block++) {
+        float sum[CHAINS][BLOCK] = {};
+        for (int64_t panel = 0; panel < matrix.panels; panel++) {
+            const int32_t* starts = matrix.starts + panel * (matrix.rows / BLOCK + 1) + block;
+            const float* input = layer.source.data + panel * matrix.panel_width;
+            int64_t i = starts[0];
+            for (; i + CHAINS <= starts[1]; i += CHAINS)
+                for (int c = 0; c < CHAINS; c++)
+                    for (int r = 0; r < BLOCK; r++)
+                        sum[c][r] += matrix.values[(i + c) * BLOCK + r] * input[matrix.indices[i + c]];
+            for (; i < starts[1]; i++)
+                for (int r = 0; r < BLOCK; r++) sum[0][r] += matrix.values[i * BLOCK + r] * input[matrix.indices[i]];
+        }
+        for (int r = 0; r < BLOCK; r++) {
+            const int64_t row = block * BLOCK + r;
+            float value = finish.bias ? finish.bias[row] : 0.0f;
+            for (int c = 0; c < CHAINS; c++) value += sum[c][r];
+            if (finish.residual) value += finish.residual[row];
+            finish.output[row] = activated(value, finish.activation);
+        }
+    }
+}
+
+} // namespace
+
+int64_t widest_tile(int64_t block) { return LANES * (block == 1 ? WIDEST : WIDEST_OF_FOUR); }
+
+int64_t lanes() { return LANES; }
+
+void run_tile(const Layer& layer, int64_t column, int64_t columns, int64_t first, int64_t last, float* scratch) {
+    const PackedMatrix& matrix = layer.matrix;
+    const bool convolution = layer.source.out_width > 0;
+    if (!convolution && layer.source.columns == 1)
+        return matrix.block == 1 ? multiply_one<1>(layer, first, last) : multiply_one<4>(layer, first, last);
+    const int vectors = int((columns + LANES - 1) / LANES);
+    const int64_t stride = int64_t(vectors) * LANES;
+    const auto product = matrix.block == 1 ? multiply_of<1, WIDEST>(vectors) : multiply_of<4, WIDEST_OF_FOUR>(vectors);
+    float* sums = scratch + (matrix.panel_width + 1) * stride;
+    for (int64_t panel = 0; panel < matrix.panels; panel++) {
+        const int64_t k0 = panel * matrix.panel_width, rows = smaller(matrix.panel_width, matrix.columns - k0);
+        (convolution ? pack_pixels : pack_examples)(layer.source, column, columns, k0, rows, stride, scratch);
+        product(matrix, panel, first, last, scratch, sums);
+    }
+    const int64_t row = first * matrix.block, rows = (last - first) * matrix.block;
+    if (convolution)
+        finish_pixels(layer.source, layer.finish, column, columns, row, rows, stride, sums);
+    else
+        finish_examples(layer.finish, column, columns, row, rows, stride, sums);
+}
+
+void add_margins(const Margins& m, int64_t plane) {
+    const float* from = m.input + plane * m.height * m.width;
+    const int64_t row_length = m.phases * m.phase_width;
+    float* to = m.output + plane * m.out_rows * row_length;
+    for (int64_t row = 0; row < m.out_rows; row++, to += row_length) {
+        const int64_t y = row * m.row_step - m.top;
+        if (y < 0 || y >= m.height) {
+            memset(to, 0, sizeof(float) * row_length);
+            continue;
+        }
+        const float* line = from + y * m.width;
+        if (m.column_step == 1) {
+            const int64_t length = smaller(m.width, row_length - m.left);
+            memset(to, 0, sizeof(float) * m.left);
+            memcpy(to + m.left, line, sizeof(float) * length);
+            memset(to + m.left + length, 0, sizeof(float) * (row_length - m.left - length));
+            continue;
+        }
+        for (int64_t phase = 0; phase < m.phases; phase++) {
+            float* places = to + phase * m.phase_width;
+            const int64_t shift = m.left - phase; // place i holds column i * column_step - shift
+            const int64_t before = within((shift + m.column_step - 1) / m.column_step, 0, m.phase_width);
+            const int64_t end = (m.width - 1 + shift) / m.column_step + 1;
+            const int64_t filled = within(m.width + shift > 0 ? end : 0, before, m.phase_width);
+            memset(places, 0, sizeof(float) * before);
+            for (int64_t i = before; i < filled; i++) places[i] = line[i * m.column_step - shift];
+            memset(places + filled, 0, sizeof(float) * (m.phase_width - filled));
+        }
+    }
+}
+
+} // namespace secateur_ISA

@@ -1,0 +1,170 @@
+"""The compiled kernels, through a plain C interface. ctypes lets go of the interpreter's lock while they run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, Structure, c_char_p, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from secateur.errors import SecateurError, UsageError
+from secateur.sparse.packed import PackedMatrix
+
+__all__ = [
+    "ACTIVATIONS",
+    "INSTRUCTION_SETS",
+    "Columns",
+    "Margins",
+    "Prepared",
+    "add_margins",
+    "instruction_set",
+    "prepare",
+    "run",
+    "supported_instruction_sets",
+    "using_instruction_set",
+    "why_unavailable",
+]
+
+ACTIVATIONS = ("none", "relu", "relu6")
+INSTRUCTION_SETS = ("avx512", "avx2", "baseline")
+_VERSION = 2
+
+
+class _Matrix(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("rows", "columns", "panel_width", "panels", "block")),
+        *((name, c_void_p) for name in ("starts", "indices", "values")),
+    ]
+
+
+class Columns(Structure):
+    """Where the columns come from that a matrix is multiplied with: `Source` in layer.h, which says what each is."""
+
+    _fields_ = [
+        ("data", c_void_p),
+        *((name, c_int64) for name in ("columns", "row_stride", "image_stride", "out_height", "out_width")),
+        ("offsets", c_void_p),
+        ("may_overread", c_int64),
+    ]
+
+
+class _Finish(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("output", "bias", "residual")),
+        *((name, c_int64) for name in ("stride", "activation")),
+    ]
+
+
+class Prepared(Structure):
+    """A layer, but for what it reads and writes: `Layer` in layer.h."""
+
+    _fields_ = [("matrix", _Matrix), ("source", Columns), ("finish", _Finish)]
+
+
+class Margins(Structure):
+    """A convolution's input and what becomes of it: as in layer.h."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("input", "output")),
+        *((name, c_int64) for name in ("planes", "height", "width", "top", "left", "out_rows", "row_step")),
+        *((name, c_int64) for name in ("phases", "phase_width", "column_step")),
+    ]
+
+
+def why_unavailable() -> str | None:
+    """None where the kernels can run; else the reason, to end a sentence with."""
+    try:
+        _library()
+    except SecateurError as error:
+        return str(error)
+    return None
+
+
+def instruction_set() -> str:
+    """The one that the processor has and the kernels use."""
+    name: bytes = _library().secateur_instruction_set()
+    return name.decode()
+
+
+def supported_instruction_sets() -> tuple[str, ...]:
+    """Those that this processor can run, the best first."""
+    usual = instruction_set()
+    try:
+        return tuple(name for name in INSTRUCTION_SETS if _use(name))
+    finally:
+        _use(usual)
+
+
+@contextmanager
+def using_instruction_set(name: str) -> Iterator[None]:
+    """For tests: another than the best, for all layers and threads."""
+    usual = instruction_set()
+    if not _use(name):
+        raise UsageError(f"This processor cannot run {name!r}; choose from {', '.join(supported_instruction_sets())}.")
+    try:
+        yield
+    finally:
+        _use(usual)
+
+
+def _use(instruction_set: str) -> bool:
+    return bool(_library().secateur_use_instruction_set(instruction_set.encode()))
+
+
+def prepare(matrix: PackedMatrix, columns: Columns, *, stride: int, bias: Tensor | None, activation: str) -> Prepared:
+    """What stays the same for all inputs of one shape; `stride` leads from one example or image of the output to the
+    next. It points into the buffers of the matrix and the bias, and is of use only as long as they are there."""
+    return Prepared(
+        _Matrix(
+            matrix.rows,
+            matrix.columns,
+            matrix.panel_width,
+            matrix.panels,
+            matrix.block,
+            matrix.starts.data_ptr(),
+            matrix.indices.data_ptr(),
+            matrix.values.data_ptr(),
+        ),
+        columns,
+        _Finish(None, None if bias is None else bias.data_ptr(), None, stride, ACTIVATIONS.index(activation)),
+    )
+
+
+def run(prepared: Prepared, data: int, residual: int | None, output: int) -> None:
+    """Addresses of float32 numbers, the output's to be filled."""
+    if _library().secateur_run_layer(prepared, data, residual, output, torch.get_num_threads()):
+        raise SecateurError("There is not enough memory for a sparse layer; use a smaller batch.")
+
+
+def add_margins(margins: Margins, data: int, output: int) -> None:
+    _library().secateur_add_margins(margins, data, output, torch.get_num_threads())
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    # Another file for tests: one that watches its memory, for example.
+    path = Path(os.environ.get("SECATEUR_KERNELS") or Path(__file__).with_name("kernels.so"))
+    if not path.is_file():
+        raise UsageError("the kernels were not compiled; install a C++ compiler, then secateur once more")
+    try:
+        library = ctypes.CDLL(str(path))
+        version = library.secateur_kernels_version
+        version.restype = c_int64
+        if version() != _VERSION:
+            raise UsageError("the kernels are those of another version; install secateur once more")
+    except (OSError, AttributeError) as error:
+        raise UsageError(f"the kernels cannot be loaded ({error}); install secateur once more") from error
+    library.secateur_instruction_set.restype = c_char_p
+    library.secateur_use_instruction_set.argtypes = [c_char_p]
+    library.secateur_use_instruction_set.restype = c_int64
+    library.secateur_run_layer.argtypes = [POINTER(Prepared), c_void_p, c_void_p, c_void_p, c_int64]
+    library.secateur_run_layer.restype = c_int64
+    library.secateur_add_margins.argtypes = [POINTER(Margins), c_void_p, c_void_p, c_int64]
+    library.secateur_add_margins.restype = None
+    return library

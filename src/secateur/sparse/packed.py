@@ -1,0 +1,125 @@
+"""A weight matrix without its zeros, as the kernels read it: in panels of columns that fit the first cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from secateur.errors import SecateurError, UsageError
+
+__all__ = ["BLOCKS", "PackedMatrix", "stored_weights"]
+
+BLOCKS = (1, 4)
+"""Rows that share their indices: single weights, or blocks of 4×1."""
+# The most columns of a panel, by block. With the columns of a tile they take about 28 and 36 kB.
+_PANEL = {1: 112, 4: 384}
+_WIDEST_PANEL = 2**16
+_MOST_STORED = 2**31 - 1
+
+
+class PackedMatrix(nn.Module):
+    """What `pack` makes of a matrix. Its buffers are plain tensors, so that a state dict holds it."""
+
+    starts: Tensor
+    indices: Tensor
+    values: Tensor
+
+    def __init__(
+        self, shape: tuple[int, int], block: int, panel_width: int, starts: Tensor, indices: Tensor, values: Tensor
+    ) -> None:
+        """Takes buffers as they are; refuses those that a kernel would follow out of bounds."""
+        super().__init__()
+        (self.rows, self.columns), self.block, self.panel_width = shape, block, panel_width
+        self.register_buffer("starts", starts)
+        self.register_buffer("indices", indices)
+        self.register_buffer("values", values)
+        self._check()
+
+    @property
+    def panels(self) -> int:
+        return max(1, -(-self.columns // self.panel_width))
+
+    @staticmethod
+    def pack(weight: Tensor, block: int = 1, *, one_example: bool = False) -> PackedMatrix:
+        """From a matrix of outputs × inputs. Every value that is not zero is kept, NaN and infinities as well.
+
+        With `one_example`, in panels as wide as can be: rows are then long, and a single example fits the cache anyway.
+        """
+        rows, columns = weight.shape
+        if block not in BLOCKS:
+            raise UsageError(f"There are no kernels for blocks of {block}; choose 1 or 4.")
+        if rows % block:
+            raise UsageError(f"{rows} rows do not divide into blocks of {block}; pack them one by one.")
+        panels = max(1, -(-columns // (_WIDEST_PANEL if one_example else _PANEL[block])))
+        width = max(1, -(-columns // panels))
+        blocks = _in_blocks(weight, block)
+        stored = np.zeros((rows // block, panels * width), bool)
+        stored[:, :columns] = (blocks != 0).any(1)
+        # By panel, then block of rows, then column: the order in which a kernel walks.
+        by_panel = stored.reshape(-1, panels, width).transpose(1, 0, 2)
+        panel, row, place = np.nonzero(by_panel)
+        if len(place) * block > _MOST_STORED:
+            raise UsageError(f"{len(place) * block:,} weights are too many to pack in one matrix; leave it dense.")
+        starts = np.zeros((panels, rows // block + 1), np.int64)
+        starts[:, 1:] = by_panel.sum(2).cumsum(1)
+        starts[1:] += starts[:-1, -1:].cumsum(0)
+        return PackedMatrix(
+            (rows, columns),
+            block,
+            width,
+            torch.from_numpy(starts.astype(np.int32)),
+            torch.from_numpy(place.astype(np.uint16)),
+            torch.from_numpy(np.ascontiguousarray(blocks[row, :, panel * width + place])),
+        )
+
+    def to_dense(self) -> Tensor:
+        """The matrix with its zeros."""
+        counts = np.diff(self.starts.numpy(), axis=1)
+        panel = np.repeat(np.arange(self.panels), counts.sum(1))
+        row = np.repeat(np.tile(np.arange(self.rows // self.block), self.panels), counts.ravel())
+        blocks = np.zeros((self.rows // self.block, self.block, self.columns), np.float32)
+        blocks[row, :, panel * self.panel_width + self.indices.numpy()] = self.values.numpy()
+        return torch.from_numpy(blocks.reshape(self.rows, self.columns))
+
+    def _check(self) -> None:
+        starts, stored = self.starts, len(self.indices)
+        facts: dict[str, Callable[[], bool]] = {
+            "its sizes make no sense": lambda: (
+                self.rows >= 0 <= self.columns
+                and self.block in BLOCKS
+                and self.rows % self.block == 0
+                and 0 < self.panel_width <= _WIDEST_PANEL
+            ),
+            "its numbers have another type": lambda: (
+                (self.starts.dtype, self.indices.dtype, self.values.dtype) == (torch.int32, torch.uint16, torch.float32)
+            ),
+            "its parts have other sizes": lambda: (
+                starts.shape == (self.panels, self.rows // self.block + 1)
+                and self.indices.ndim == 1
+                and self.values.shape == (stored, self.block)
+            ),
+        }
+        for fault, absent in facts.items():
+            if not absent():
+                raise SecateurError(f"A packed matrix is damaged: {fault}; pack it again.")
+        flat = starts.numpy()
+        # Each panel goes on where the one before it ended, so that every stored block belongs to one row.
+        ascending = (np.diff(flat, axis=1) >= 0).all() and (flat[1:, 0] == flat[:-1, -1]).all()
+        if not ascending or flat[0, 0] != 0 or flat[-1, -1] != stored:
+            raise SecateurError("A packed matrix is damaged: its rows do not follow one another; pack it again.")
+        ends = np.minimum(self.panel_width, self.columns - np.arange(self.panels) * self.panel_width)
+        if (self.indices.numpy() >= np.repeat(ends, np.diff(flat[:, [0, -1]], axis=1).ravel())).any():
+            raise SecateurError("A packed matrix is damaged: an index lies outside its panel; pack it again.")
+
+
+def stored_weights(weight: Tensor, block: int) -> int:
+    """How many weights `pack` would store, zeros within blocks among them."""
+    return int((_in_blocks(weight, block) != 0).any(1).sum()) * block
+
+
+def _in_blocks(weight: Tensor, block: int) -> np.ndarray:
+    rows, columns = weight.shape
+    return weight.detach().float().contiguous().numpy().reshape(rows // block, block, columns)
