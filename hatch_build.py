@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import shlex
@@ -61,15 +62,16 @@ def compile_kernels(compiler: list[str], sources: Path, library: Path, extra: tu
     sets = BASELINE | (X86 if platform.machine() in ("x86_64", "AMD64") else {})
     with TemporaryDirectory() as folder:
         objects = []
-        for name, (lanes, tile, flags) in sets.items():
-            objects.append(f"{folder}/tile-{name}.o")
+        for (name, (lanes, tile, flags)), source in itertools.product(sets.items(), ("tile", "planes")):
+            objects.append(f"{folder}/{source}-{name}.o")
             chosen = [f"-DISA={name}", f"-DLANES={lanes}", f"-DTILE={tile}", *flags]
-            _run([*compiler, *FLAGS, *extra, *chosen, "-c", str(sources / "tile.cpp"), "-o", objects[-1]])
+            _run([*compiler, *FLAGS, *extra, *chosen, "-c", str(sources / f"{source}.cpp"), "-o", objects[-1]])
         for name in ("threads", "library"):
             objects.append(f"{folder}/{name}.o")
             _run([*compiler, *FLAGS, *extra, "-c", str(sources / f"{name}.cpp"), "-o", objects[-1]])
         linked = Path(folder) / "kernels.so"
         _run([*compiler, "-shared", *extra, "-pthread", *objects, "-o", str(linked)])
+        library.unlink(missing_ok=True)  # a program that has it open keeps the old file
         shutil.copyfile(linked, library)
 
 

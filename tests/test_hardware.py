@@ -21,11 +21,12 @@ from secateur.hardware.claims import (
     sparse_can_be_slower,
 )
 from secateur.hardware.report import HardwareReport
-from secateur.hardware.sparse_formats import BATCH_FIRST, FORMATS, FormatCurve, SparsityPoint, break_even
+from secateur.hardware.sparse_formats import BATCH_FIRST, FORMATS, KERNELS, FormatCurve, SparsityPoint, break_even
 from secateur.hardware.structured import LayerCut, NetworkCut
 from secateur.hardware.study import study_hardware
 from secateur.hardware.tensor_cores import TensorCores
 from secateur.measure.machine import this_machine
+from secateur.sparse.backend import why_unavailable
 from secateur.stored import Damaged
 from tests.hardware_reports import TINY, FakeTimer, timing
 
@@ -120,6 +121,20 @@ def test_sparse_slower_than_dense(ratio: float, half_width: float, held: bool | 
     assert claim.held is held
     assert f"{ratio:.2f} × dense through F.linear and 0.40 × dense as W @ X" in claim.because
     assert "depends on the layout" in claim.because
+
+
+def test_secateurs_kernels_count_like_any_format_and_their_blocks_do_not() -> None:
+    standard, blocks = curve(BATCH_FIRST, {0.9: 0.8}), curve("secateur's, 4×1", {0.9: 0.1})
+    quick, slow = curve(KERNELS, {0.9: 0.2}), curve(KERNELS, {0.9: 1.5})
+    claim = sparse_can_be_slower([standard, quick, blocks])
+    assert claim.held is False
+    assert claim.because.endswith("With secateur's kernels it took 0.20 × dense.")
+    assert sparse_can_be_slower([standard, quick, slow]).held is True, "the size of a weight may be what decides"
+    assert "kernels" not in sparse_can_be_slower([standard, blocks]).because
+    refuted = only_tensor_cores([curve(BATCH_FIRST, {0.9: 2.0}), quick, blocks], NO_CORES)
+    assert refuted.held is False
+    assert "secateur's kernels ran in 0.20 [0.19, 0.21] of the time of dense at 90 % zeros" in refuted.because
+    assert only_tensor_cores([curve(BATCH_FIRST, {0.9: 2.0}), slow, blocks], NO_CORES).held is True
 
 
 def test_only_tensor_cores_is_refuted_by_any_format_that_is_faster_without_them() -> None:
@@ -274,5 +289,6 @@ def test_a_cache_that_cannot_be_written_does_not_cost_the_measurements(report: H
         save_cached(report)
 
 
+@pytest.mark.skipif(why_unavailable() is not None, reason="there are no kernels to time")
 def test_every_format_is_measured(report: HardwareReport) -> None:
     assert {each.format for each in report.formats} == set(FORMATS)

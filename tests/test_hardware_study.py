@@ -21,7 +21,7 @@ from secateur.hardware.ablation import time_ablation
 from secateur.hardware.alignment import time_counts
 from secateur.hardware.layers import KINDS, bind, chain, example_input
 from secateur.hardware.report import HardwareReport
-from secateur.hardware.sparse_formats import time_formats
+from secateur.hardware.sparse_formats import FORMATS, KERNELS, time_formats
 from secateur.hardware.structured import cut_network, time_layer_cuts
 from secateur.hardware.study import study_hardware
 from secateur.hardware.tensor_cores import SHAPES, time_tensor_cores
@@ -30,7 +30,11 @@ from secateur.measure.clocks import cuda_clock
 from secateur.report.hardware_console import print_hardware
 from secateur.report.hardware_page import save_hardware_page
 from secateur.report.progress import steps
+from secateur.sparse.backend import why_unavailable
+from secateur.sparse.layers import SparseLinear
 from tests.hardware_reports import TINY, FakeTimer
+
+needs_kernels = pytest.mark.skipif(why_unavailable() is not None, reason="there are no kernels to time")
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +52,38 @@ def command(report: HardwareReport, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return ran
 
 
+@needs_kernels
 def test_all_formats_compute_the_same_product() -> None:
     timer = FakeTimer()
     curves = time_formats(64, 3, timer, (0.5, 0.99))
-    assert [len(curve.points) for curve in curves] == [2] * 5
+    assert [len(curve.points) for curve in curves] == [2] * len(FORMATS)
     for first, last in zip(timer.outputs[::2], timer.outputs[1::2], strict=True):
         csr = last["CSR, W @ X"]
         for name in ("COO, W @ X", "BSR, W @ X"):
             torch.testing.assert_close(last[name], csr)
-        torch.testing.assert_close(first["CSR, F.linear"].t(), csr)
+        for name in ("CSR, F.linear", KERNELS):
+            torch.testing.assert_close(first[name].t(), csr)
         assert not torch.allclose(last["dense"], csr)
+
+
+@needs_kernels
+def test_the_kernels_get_zeros_anywhere_and_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[tuple[torch.Tensor, int, bool]] = []
+
+    def pack(weight: torch.Tensor, bias: None, *, block: int = 1, one_example: bool) -> SparseLinear:
+        packed.append((weight, block, one_example))
+        return real_pack(weight, bias, block=block, one_example=one_example)
+
+    real_pack = SparseLinear.pack
+    monkeypatch.setattr(SparseLinear, "pack", pack)
+    time_formats(64, 1, FakeTimer(), (0.75,))
+    time_formats(64, 3, FakeTimer(), (0.75,))
+    assert [(block, one_example) for _, block, one_example in packed] == [(1, True), (4, True), (1, False), (4, False)]
+    for weight, block, _ in packed:
+        kept = weight != 0
+        assert int(kept.sum()) == 64 * 64 // 4
+        fours = kept.view(16, 4, 64)
+        assert bool((fours == fours[:, :1]).all()) == (block == 4)
 
 
 def test_the_ablation_takes_away_what_it_says() -> None:
@@ -94,6 +120,7 @@ def test_networks_are_cut_to_the_counts_asked_for() -> None:
     assert [model.classifier.in_features for model in models.values()] == [64, 44, 45]
 
 
+@needs_kernels
 def test_the_study_measures_every_part(report: HardwareReport) -> None:
     assert {(cut.network, cut.version) for cut in report.networks} == {
         (network.name, version) for network in TINY.networks for version in study.SHARES
@@ -116,6 +143,7 @@ def test_a_network_that_a_runtime_refuses_is_left_out_and_noted(monkeypatch: pyt
     assert report.claims[3].held is None
 
 
+@needs_kernels
 def test_formats_that_torch_lacks_are_left_out_and_noted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -127,13 +155,29 @@ def test_formats_that_torch_lacks_are_left_out_and_noted(
     monkeypatch.setattr(sparse_formats, "F", SimpleNamespace(linear=refuse))
     report = study_hardware(TINY, FakeTimer())
     assert report.notes == (
-        "CSR, F.linear was left out, torch cannot compute it here: addmm: not implemented without MKL",
+        "CSR, F.linear: left out. torch cannot compute it here: addmm: not implemented without MKL",
     )
     assert {curve.format for curve in report.formats} == set(sparse_formats.FORMATS) - {"CSR, F.linear"}
     assert report.ablations == ()
     assert "F.linear" not in report.claims[0].because
     print_hardware(report, Console(width=80))
     assert "not implemented without MKL" in " ".join(capsys.readouterr().out.split())
+    save_hardware_page(report, tmp_path / "page.html")
+
+
+def test_without_kernels_the_other_formats_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(layer: SparseLinear, x: torch.Tensor) -> torch.Tensor:
+        raise SecateurError("Sparse layers cannot run here: the kernels were not compiled.")
+
+    monkeypatch.setattr(SparseLinear, "forward", refuse)
+    report = study_hardware(TINY, FakeTimer())
+    assert {curve.format for curve in report.formats} == set(FORMATS) - {KERNELS, "secateur's, 4×1"}
+    assert report.notes == (
+        "secateur's kernels: left out. Sparse layers cannot run here: the kernels were not compiled.",
+        "secateur's, 4×1: left out. Sparse layers cannot run here: the kernels were not compiled.",
+    )
+    assert "secateur" not in report.claims[0].because
+    print_hardware(report, Console(width=80))
     save_hardware_page(report, tmp_path / "page.html")
 
 
@@ -191,12 +235,14 @@ def test_two_of_four_is_timed_up_to_the_kernel(monkeypatch: pytest.MonkeyPatch) 
     assert "on A100 (cuSPARSELt not supported on your machine.)" in time_tensor_cores(FakeTimer()).missing
 
 
+@needs_kernels
 def test_the_console_fits_80_columns_and_says_everything(report: HardwareReport, capsys: pytest.CaptureFixture) -> None:
     print_hardware(report, Console(width=80))
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     for words in (
         "F.linear",
+        "secateur's, 4×1",
         "break-even",
         "▓ index",
         "there is no CUDA device",

@@ -110,7 +110,7 @@ def test_other_numbers_are_reported_and_not_timed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_all_means_all_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("compile", "onnxruntime", "openvino"):  # they take their time, and are tested by themselves
+    for name in ("compile", "sparse", "onnxruntime", "openvino"):  # they take their time, and are tested by themselves
         monkeypatch.delitem(RUNTIMES, name)
     monkeypatch.setitem(RUNTIMES, "odd", runtime_that_adds(0))
     monkeypatch.setitem(RUNTIMES, "absent", Runtime("absent", ("package_that_is_missing",), RUNTIMES["eager"].load))

@@ -143,7 +143,7 @@ def test_a_layer_that_computes_something_else_stays_dense(
     monkeypatch: pytest.MonkeyPatch, measured_as: Callable[[Timing], None]
 ) -> None:
     measured_as(FASTER)
-    monkeypatch.setattr(choice.DenseLayer, "packed", lambda self, block: nn.Sequential(copy.deepcopy(self), nn.Tanh()))
+    monkeypatch.setattr(choice.DenseLayer, "packed", lambda self, *_: nn.Sequential(copy.deepcopy(self), nn.Tanh()))
     for kind in choice.DenseLayer.__subclasses__():
         monkeypatch.delattr(kind, "packed")
     model = one_layer()

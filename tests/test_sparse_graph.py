@@ -17,6 +17,7 @@ from secateur.examples.mobilenet_v2 import InvertedResidual
 from secateur.examples.small_resnet import SmallResNet
 from secateur.sparse import choice
 from secateur.sparse.engine import SparseEngine, sparse_engine
+from secateur.sparse.native import why_unavailable
 from tests.sparse_models import CONTROL, FASTER, assert_same, calls_left, images_of_all_kinds, masked
 
 
@@ -59,6 +60,26 @@ def test_depthwise_convolutions_are_folded_and_stay_dense() -> None:
     assert all(not layer.sparse and layer.reason == "depthwise" for layer in depthwise)
     for images in images_of_all_kinds(3, 32, 32):
         assert_same(engine, model, images)
+
+
+class Pooled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.pools = nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(2), nn.MaxPool2d(3, 2, ceil_mode=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.pools(self.conv(x))
+        return result
+
+
+@pytest.mark.skipif(why_unavailable() is not None, reason="the kernels were not compiled")
+def test_pools_that_round_down_run_in_a_kernel_of_their_own() -> None:
+    model = masked(Pooled())
+    engine = engine_of(model, torch.randn(2, 3, 33, 40))
+    assert calls_left(engine) == {"max_pool2d.default": 1}
+    for batch, height, width in ((1, 33, 40), (3, 33, 40), (2, 50, 51)):
+        assert_same(engine, model, torch.randn(batch, 3, height, width))
 
 
 def test_a_transformer_keeps_its_output_class_and_takes_other_lengths() -> None:

@@ -13,11 +13,10 @@ from secateur.amount import Amount, parse_amount
 from secateur.channel_plan import Plan
 from secateur.channels import NothingToCut, plan_channels
 from secateur.errors import SecateurWarning, UsageError
-from secateur.measure.runtimes import find_runtime
 from secateur.measure.weight_histogram import weight_histogram
 from secateur.pattern import NofM, parse_pattern
 from secateur.plan import Ranking, plan_weights
-from secateur.target.goal import parse_goal
+from secateur.target.goal import parse_goal, require_runtime
 from secateur.tune import Tuner
 
 __all__ = ["ChannelPruner", "Pruner", "WeightPruner", "require_channel_options"]
@@ -85,7 +84,7 @@ class ChannelPruner:
         self.example_inputs = example_inputs
         if target is not None:
             goal = parse_goal(target)
-            find_runtime(ranking.get("runtime", "eager"))
+            require_runtime(goal, ranking.get("runtime", "eager"))
             if schedule != "one-shot" and not goal.relative:
                 raise UsageError(
                     f"Several cuts share a target out as shares of the dense model; write {goal.what}=0.5, or use "

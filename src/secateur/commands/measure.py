@@ -31,7 +31,7 @@ def measure(
     ] = None,
     runtime: Annotated[
         list[str] | None,
-        typer.Option(help="eager, compile, onnxruntime, openvino, or all that are installed. May be repeated."),
+        typer.Option(help="eager, compile, sparse, onnxruntime, openvino, or all that can run here. May be repeated."),
     ] = None,
     batch: Annotated[list[int] | None, typer.Option(help="Examples to run at once. May be repeated.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="Threads to run on.", min=1)] = 1,

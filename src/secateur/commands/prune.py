@@ -44,7 +44,7 @@ def prune(
     schedule: Annotated[str, typer.Option(help="one-shot, iterative or gradual.")] = "one-shot",
     keep: Annotated[list[str] | None, typer.Option(help="A layer to leave alone. May be repeated.")] = None,
     runtime: Annotated[
-        str, typer.Option(help="Where a latency is measured: eager, compile, onnxruntime or openvino.")
+        str, typer.Option(help="Where a latency is measured: eager, compile, sparse, onnxruntime or openvino.")
     ] = "eager",
     batch: Annotated[int | None, typer.Option(help="Examples at once, for a latency.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="Threads, for a latency.", min=1)] = 1,
@@ -69,6 +69,7 @@ def prune(
 
         from secateur.errors import UsageError
         from secateur.loop import prune as prune_model
+        from secateur.measure.runtimes import find_runtime
         from secateur.task_file import load_task, users_errors_in_one_sentence
 
         if not (channels or target or sparsity or pattern):
@@ -80,6 +81,8 @@ def prune(
             options |= {"runtime": runtime, "batch": batch, "threads": threads}
         if pattern:
             options["pattern"] = pattern
+        if measure:
+            find_runtime(runtime)  # not after hours of training
         source = load_task(task)
         set_seed(seed)  # a model that is not trained yet starts from the same random weights every time
         with users_errors_in_one_sentence():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from secateur.hardware.alignment import TOLERANCE, CountCurve
 from secateur.hardware.layers import KINDS
-from secateur.hardware.sparse_formats import BATCH_FIRST, FormatCurve, SparsityPoint
+from secateur.hardware.sparse_formats import BATCH_FIRST, IN_BLOCKS, KERNELS, FormatCurve, SparsityPoint
 from secateur.hardware.structured import LayerCut, NetworkCut
 from secateur.hardware.tensor_cores import TensorCores
 from secateur.measure.timing import Timing
@@ -61,6 +61,8 @@ def sparse_can_be_slower(curves: Sequence[FormatCurve]) -> Claim:
         if spans
         else "torch cannot multiply with a CSR weight here."
     )
+    if own := [point.timing.ratio for curve, point in at if curve.format == KERNELS]:
+        because += f" With secateur's kernels it took {span(own)} × dense."
     return Claim("A 90 % sparse matrix multiplication can run slower than dense", held, because)
 
 
@@ -79,7 +81,7 @@ def only_tensor_cores(curves: Sequence[FormatCurve], tensor_cores: TensorCores) 
     else:
         held = True if points and all(_slower(point) for _, point in points) else None
         most = max((point.sparsity for _, point in points), default=0.0)
-        because = f"{here}, no standard format was faster than dense at any size, up to {percent(most)} zeros."
+        because = f"{here}, no format was faster than dense at any size, up to {percent(most)} zeros."
     return Claim("Only sparse tensor cores handle it", held, because)
 
 
@@ -168,7 +170,7 @@ def _extremes(cuts: Sequence[NetworkCut]) -> str:
 
 
 def _is_scattered(curve: FormatCurve) -> bool:
-    return curve.format != "BSR, block zeros"
+    return curve.format not in IN_BLOCKS
 
 
 def _ratio(each: tuple[FormatCurve, SparsityPoint]) -> float:

@@ -10,7 +10,7 @@ from secateur.hardware.alignment import TOLERANCE
 from secateur.hardware.claims import Claim, percent, span
 from secateur.hardware.layers import KINDS
 from secateur.hardware.report import HardwareReport
-from secateur.hardware.sparse_formats import BATCH_FIRST, BLOCK, FormatCurve
+from secateur.hardware.sparse_formats import BATCH_FIRST, BLOCK, KERNELS, KERNELS_IN_FOURS, FormatCurve
 from secateur.hardware.structured import NetworkCut
 
 __all__ = [
@@ -54,6 +54,8 @@ def about_formats(report: HardwareReport) -> list[str]:
         "BSR, W @ X": f"BSR stores blocks of {BLOCK} × {BLOCK}. With zeros anywhere hardly a block is empty, and it "
         "{faster}.",
         "BSR, block zeros": "BSR with its zeros in whole blocks {faster}.",
+        KERNELS: "A layer of secateur's sparse engine, which takes the data as F.linear does, {faster}.",
+        KERNELS_IN_FOURS: "Such a layer with its zeros in blocks of 4 outputs × 1 input {faster}.",
     }
     by_format = {name: [curve for curve in report.formats if curve.format == name] for name in sentences}
     return [sentences[name].format(faster=_faster(curves)) for name, curves in by_format.items() if curves]

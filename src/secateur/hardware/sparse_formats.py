@@ -1,4 +1,4 @@
-"""Zeros anywhere in a weight (unstructured sparsity), stored in torch's standard formats, against the dense product.
+"""Zeros anywhere in a weight (unstructured sparsity), in torch's standard formats and in secateur's, against dense.
 
 Two layouts of the same product are told apart, each against a dense product in the same layout. `F.linear(X, W)` is
 what a linear layer calls: the batch comes first. `W @ X` wants it last, so that all numbers an entry of W is multiplied
@@ -15,13 +15,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from secateur.errors import SecateurError
 from secateur.hardware.turns import Timer
 from secateur.measure.runtimes import Call
 from secateur.measure.timing import Timing
+from secateur.sparse.layers import SparseLinear
 
 __all__ = [
     "BATCH_FIRST",
     "FORMATS",
+    "IN_BLOCKS",
+    "KERNELS",
+    "KERNELS_IN_FOURS",
     "SPARSITIES",
     "FormatCurve",
     "SparsityPoint",
@@ -33,8 +38,12 @@ __all__ = [
 SPARSITIES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99)
 BLOCK = 16
 BATCH_FIRST = "CSR, F.linear"
-FORMATS = (BATCH_FIRST, "CSR, W @ X", "COO, W @ X", "BSR, W @ X", "BSR, block zeros")
-"""The last has its zeros in whole blocks: what the format was made for. All others have them anywhere."""
+KERNELS = "secateur's kernels"
+"""As the sparse engine calls them: through a layer, with the batch first."""
+KERNELS_IN_FOURS = "secateur's, 4×1"
+IN_BLOCKS = {"BSR, block zeros": "BSR, W @ X", KERNELS_IN_FOURS: KERNELS}
+"""With zeros in whole blocks, which suits the format better, and the same format with zeros anywhere."""
+FORMATS = (BATCH_FIRST, "CSR, W @ X", "COO, W @ X", "BSR, W @ X", "BSR, block zeros", KERNELS, KERNELS_IN_FOURS)
 SECONDS = 0.4
 
 
@@ -78,15 +87,17 @@ def break_even(sparsities: Sequence[float], ratios: Sequence[float]) -> float | 
 
 
 def refused_formats() -> dict[str, str]:
-    """Those that this build of torch cannot multiply with, and what it says: without MKL it lacks some of them."""
+    """Those that cannot be multiplied with here, and why: torch lacks some of its own without MKL."""
     refused = {}
     for calls in _calls(2 * BLOCK, 1, 0.5, torch.Generator().manual_seed(0)):
         for name, call in calls.items():
             try:
                 with torch.no_grad():
                     call()
+            except SecateurError as error:
+                refused[name] = str(error)
             except (RuntimeError, NotImplementedError) as error:
-                refused[name] = str(error).partition("\n")[0]
+                refused[name] = f"torch cannot compute it here: {str(error).partition(chr(10))[0]}"
     return refused
 
 
@@ -120,6 +131,7 @@ def _calls(
     scattered = dense * _keep(size, size, sparsity, generator)
     blocks = _keep(size // BLOCK, size // BLOCK, sparsity, generator)
     in_blocks = dense * blocks.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    in_fours = dense * _keep(size // 4, size, sparsity, generator).repeat_interleave(4, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls its sparse formats a beta state
         weights = {
@@ -129,7 +141,14 @@ def _calls(
             "BSR, block zeros": in_blocks.to_sparse_bsr((BLOCK, BLOCK)),
         }
     csr = weights["CSR, W @ X"]
-    first: dict[str, Call] = {"dense": lambda: F.linear(x, dense), BATCH_FIRST: lambda: F.linear(x, csr)}
+    scattered_layer = SparseLinear.pack(scattered, None, one_example=batch == 1)
+    block_layer = SparseLinear.pack(in_fours, None, block=4, one_example=batch == 1)
+    first: dict[str, Call] = {
+        "dense": lambda: F.linear(x, dense),
+        BATCH_FIRST: lambda: F.linear(x, csr),
+        KERNELS: lambda: scattered_layer(x),
+        KERNELS_IN_FOURS: lambda: block_layer(x),
+    }
     last: dict[str, Call] = {"dense": lambda: dense @ x_last}
     last |= {name: _product(weight, x_last) for name, weight in weights.items()}
     return first, last

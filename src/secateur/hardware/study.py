@@ -77,7 +77,7 @@ def study_hardware(extent: Extent | None = None, timer: Timer = time_calls) -> H
     total = len(products) + 2 + len(runtimes) * (2 + len(extent.networks) + len(KINDS)) + len(extent.networks)
     refused = refused_formats()
     usable = [name for name in FORMATS if name not in refused]
-    notes = [f"{name} was left out, torch cannot compute it here: {why}" for name, why in refused.items()]
+    notes = [f"{name}: left out. {why}" for name, why in refused.items()]
     with torch_threads(1), torch.random.fork_rng(devices=[]), steps(total, "hardware") as begin:
         formats: list[FormatCurve] = []
         for size, batch in products:

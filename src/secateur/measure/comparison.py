@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -37,6 +37,8 @@ class Comparison:
     precision: str
     threads: int
     machine: Machine
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """By model, what the runtime says of how it runs it."""
 
     def __getitem__(self, name: str) -> Timing:
         return self.timings[name]
@@ -51,6 +53,10 @@ class Comparison:
             "slower": f"slower: takes {timing.ratio:.2f} times as long",
         }[timing.outcome(self.control)]
 
+    @property
+    def note_lines(self) -> list[str]:
+        return [f"{model}: {note}." for model, note in self.notes.items()]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "baseline": self.baseline,
@@ -59,6 +65,7 @@ class Comparison:
             "threads": self.threads,
             "timings": {name: asdict(timing) for name, timing in self.timings.items()},
             "null_control": asdict(self.control),
+            "notes": dict(self.notes),
             "machine": self.machine.to_json(),
         }
 
@@ -70,7 +77,7 @@ class Comparison:
             rows.append((name, times[0], times[1], times[2], "1" if name == self.baseline else str(timing), own))
         threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
         head = f"{self.runtime}, {self.precision}, {threads}, {self.control.rounds} rounds; {self.machine}"
-        return "\n".join([head, *aligned(rows, right=(1, 2, 3))])
+        return "\n".join([head, *aligned(rows, right=(1, 2, 3)), *self.note_lines])
 
 
 def compare(
@@ -88,7 +95,7 @@ def compare(
         alternatives: by name, either models, run in evaluation mode on `example_inputs`, or functions without
             arguments, called as they are.
         example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.
-        runtime: for models: "eager", "compile", "onnxruntime" or "openvino".
+        runtime: for models: "eager", "compile", "sparse", "onnxruntime" or "openvino".
         threads: one thread is timed by its CPU time, several by the wall clock.
         max_seconds: when to stop even though an interval is still too wide for a verdict.
         on_round: called after every round, for a progress bar.
@@ -128,7 +135,8 @@ def compare_ready(
         timings = time_in_turns(calls, clock=first.loaded.clock, max_seconds=max_seconds, on_round=on_round)
     control = timings.pop(NULL_CONTROL)
     precision, runtime = first.loaded.precision, first.runtime.name
-    return Comparison(first.name, timings, control, runtime, precision, first.threads, this_machine())
+    notes = {entry.runner.name: entry.note for entry in entries if entry.note and entry.runner.name in timings}
+    return Comparison(first.name, timings, control, runtime, precision, first.threads, this_machine(), notes)
 
 
 def _require_alternatives(alternatives: Mapping[str, Any], example_inputs: Any, threads: int) -> None:

@@ -41,7 +41,7 @@ class Runner:
             peak = peak_extra_megabytes(lambda: outputs.append(call()), _device_of(self.model))
             if self.runtime.name != "eager":
                 self._require_same(eager, self.loaded.numbers(outputs[0]))
-        return Ready(self, call, peak)
+        return Ready(self, call, peak, self.loaded.note(example_inputs))
 
     def _eager_outputs(self, example_inputs: Any) -> list[np.ndarray]:
         return RUNTIMES["eager"].load(self.model, example_inputs, self.threads).outputs(example_inputs)
@@ -78,6 +78,8 @@ class Ready:
     call: Call
     peak_megabytes: float | None
     """What the first pass took beyond what was there before; None where the system cannot tell."""
+    note: str
+    """What the runtime says of it; empty for nothing."""
 
 
 def largest_difference(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) -> float:

@@ -1,4 +1,4 @@
-"""Where a model can run: eager PyTorch, torch.compile, ONNX Runtime and OpenVINO.
+"""Where a model can run: eager PyTorch, torch.compile, secateur's sparse engine, ONNX Runtime and OpenVINO.
 
 The last two are optional, and looked for here alone. Every runtime computes in the type that it states: OpenVINO would
 silently take bfloat16 where the processor has it, so it is asked for float32. Every runtime's numbers can be read, so
@@ -56,6 +56,8 @@ class Loaded:
     clock: Clock
     numbers: Callable[[Any], Numbers]
     """The tensors in what a call returns, in order."""
+    note: Callable[[Any], str] = lambda example_inputs: ""
+    """What a person should know of how the model runs on such inputs; empty for nothing."""
 
     def outputs(self, example_inputs: Any) -> Numbers:
         """What the model computes."""
@@ -69,6 +71,8 @@ class Runtime:
     """What has to be installed beside torch."""
     load: Callable[[nn.Module, Any, int], Loaded]
     """From a model in evaluation mode, example inputs and a number of threads."""
+    obstacle: Callable[[], str | None] = lambda: None
+    """Why it cannot run here although the packages are installed, to end a sentence with."""
 
     @property
     def missing(self) -> list[str]:
@@ -83,7 +87,7 @@ class Runtime:
 
 
 def available_runtimes() -> list[str]:
-    return [runtime.name for runtime in RUNTIMES.values() if not runtime.missing]
+    return [runtime.name for runtime in RUNTIMES.values() if not runtime.missing and runtime.obstacle() is None]
 
 
 def find_runtime(name: str) -> Runtime:
@@ -96,6 +100,11 @@ def find_runtime(name: str) -> Runtime:
         raise UsageError(
             f"The runtime {name} needs {' and '.join(runtime.missing)}: pip install 'secateur[{name}]', or choose one "
             f"that is here: {', '.join(available_runtimes())}."
+        )
+    if obstacle := runtime.obstacle():
+        raise UsageError(
+            f"The runtime {name} cannot run here: {obstacle}, or choose one that can: "
+            f"{', '.join(available_runtimes())}."
         )
     return runtime
 
@@ -148,6 +157,36 @@ def _in_torch(model: nn.Module, callable_model: Callable[..., Any], threads: int
 
     clock = cuda_clock if on_gpu else _cpu_clock(threads)
     return Loaded(bind, precision, clock, lambda outputs: [_array(tensor) for tensor in tensors_in(outputs)])
+
+
+def _load_sparse(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
+    """An engine for each batch: which layers are faster sparse depends on it."""
+    from secateur.sparse.engine import SparseEngine, sparse_engine
+
+    engines: dict[int, SparseEngine] = {}
+
+    def engine_for(example_inputs: Any) -> SparseEngine:
+        batch = batch_of(example_inputs)
+        if batch not in engines:
+            engines[batch] = sparse_engine(model, example_inputs, threads=threads, progress=False)
+        return engines[batch]
+
+    def bind(example_inputs: Any) -> Call:
+        engine = engine_for(example_inputs)
+        return _in_torch(engine, engine, threads).bind(example_inputs)
+
+    def note(example_inputs: Any) -> str:
+        layers = engine_for(example_inputs).layers
+        return f"{sum(layer.sparse for layer in layers)} of {len(layers)} layers run sparse"
+
+    first = engine_for(example_inputs)
+    return replace(_in_torch(first, first, threads), bind=bind, note=note)
+
+
+def _no_kernels() -> str | None:
+    from secateur.sparse.backend import why_unavailable
+
+    return why_unavailable()
 
 
 def _load_through_onnx(open_file: OpenOnnx) -> Callable[[nn.Module, Any, int], Loaded]:
@@ -258,6 +297,7 @@ RUNTIMES = {
     for runtime in (
         Runtime("eager", (), _load_eager),
         Runtime("compile", (), _load_compiled),
+        Runtime("sparse", (), _load_sparse, _no_kernels),
         Runtime("onnxruntime", ("onnxruntime", "onnx", "onnxscript"), _load_through_onnx(open_in_onnxruntime)),
         Runtime("openvino", ("openvino", "onnx", "onnxscript"), _load_through_onnx(open_in_openvino)),
     )

@@ -92,6 +92,7 @@ class Measurement:
             "batch": self.batch,
             "load": comparison.machine.load,
             "null_control": asdict(comparison.control),
+            "notes": dict(comparison.notes),
             "models": {
                 name: {
                     **asdict(timing),
@@ -146,7 +147,8 @@ class Sheet:
     def __str__(self) -> str:
         lines = aligned(self.size_rows(), right=NUMBERS)
         for measurement in self.measurements:
-            lines += ["", measurement.title, *aligned(measurement.rows(), right=NUMBERS)]
+            table = aligned(measurement.rows(), right=NUMBERS)
+            lines += ["", measurement.title, *table, *measurement.comparison.note_lines]
         return "\n".join([*lines, "", *self.notes])
 
     def to_json(self) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def measure(
     Args:
         models: by name, or a single one.
         example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments; the first axis is the batch.
-        runtimes: some of "eager", "compile", "onnxruntime" and "openvino", or "all" that are installed.
+        runtimes: some of "eager", "compile", "sparse", "onnxruntime" and "openvino", or "all" that can run here.
         batches: how many examples to run at once; made of those in `example_inputs`.
         threads: one thread is timed by its CPU time, several by the wall clock.
         max_seconds: for each runtime and batch, when to stop even though an interval is still too wide for a verdict.
@@ -221,10 +223,11 @@ class _Contest:
 
     def run(self, runtime: Runtime, batches: Sequence[int]) -> None:
         runners = []
+        inputs = with_batch(self.example_inputs, batches[0])  # the sparse engine's layers are chosen for them
         for name, model in self.models.items():
             self.begin(f"{runtime.name}: loading {name}")
             try:
-                runners.append(Runner(name, model, runtime, self.example_inputs, self.threads))
+                runners.append(Runner(name, model, runtime, inputs, self.threads))
             except SecateurError as error:
                 self._refuse(runtime, name, None, str(error))
         for batch in batches:

@@ -9,7 +9,7 @@ from secateur.hardware.ablation import PARTS, Ablation
 from secateur.hardware.claims import percent
 from secateur.hardware.layers import KINDS
 from secateur.hardware.report import HardwareReport
-from secateur.hardware.sparse_formats import FORMATS
+from secateur.hardware.sparse_formats import FORMATS, IN_BLOCKS
 from secateur.hardware.structured import SIDES
 from secateur.measure.timing import Timing
 from secateur.report.charts import COLOURS, GREY, PATTERNS, SYMBOLS, interval, new_figure
@@ -23,11 +23,12 @@ def format_charts(report: HardwareReport) -> list[Any]:
     charts = []
     for batch in dict.fromkeys(curve.batch for curve in report.formats):
         chart = new_figure(f"{size} × {size} weight, batch {batch}", "zeros", "time, × dense")
-        for i, name in enumerate(FORMATS):
+        for name in FORMATS:
+            i, dash = FORMATS.index(IN_BLOCKS.get(name, name)), "dash" if name in IN_BLOCKS else "solid"
             for curve in report.formats:
                 if (curve.format, curve.size, curve.batch) == (name, size, batch):
                     timings = [point.timing for point in curve.points]
-                    _line(chart, name, [percent(point.sparsity) for point in curve.points], timings, i)
+                    _line(chart, name, [percent(point.sparsity) for point in curve.points], timings, i, dash)
         chart.add_hline(y=1, line={"color": GREY, "dash": "dot"})
         chart.update_xaxes(type="category")  # evenly spaced: most of what matters lies between 90 % and 99 %
         chart.update_yaxes(type="log", dtick="D2")

@@ -26,7 +26,7 @@ def print_hardware(report: HardwareReport, console: Console) -> None:
     out = _Writer(console)
     out.title("What pruning buys on this machine")
     out.sentences(explain.about_measuring(report))
-    out.title("1. Zeros anywhere in a weight, in standard formats")
+    out.title("1. Zeros anywhere in a weight")
     out.sentences(explain.about_formats(report))
     out.table("Time at 90 % zeros, × dense", _format_table(report.formats, _at_90))
     out.table(

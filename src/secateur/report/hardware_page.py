@@ -24,7 +24,7 @@ def save_hardware_page(report: HardwareReport, path: str | Path) -> None:
         paragraphs(explain.about_measuring(report)),
         "<h2>The verdict</h2>",
         _verdicts(report),
-        "<h2>1. Zeros anywhere in a weight, in standard formats</h2>",
+        "<h2>1. Zeros anywhere in a weight</h2>",
         paragraphs(explain.about_formats(report)),
         charts(format_charts(report)),
         "<h3>Break-even: faster than dense from this share of zeros on</h3>",

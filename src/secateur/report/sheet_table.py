@@ -21,6 +21,8 @@ def print_sheet(sheet: Sheet, console: Console) -> None:
         console.print()
         console.print(measurement.title, style="bold", highlight=False)
         console.print(_table(measurement.rows()))
+        for note in measurement.comparison.note_lines:
+            console.print(note, markup=False, highlight=False)
     console.print()
     for note in sheet.notes:
         console.print(note, markup=False, highlight=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from typing import Any
 
@@ -18,7 +19,7 @@ from secateur.measure.runtimes import RUNTIMES
 from secateur.sparse.nodes import value_of
 from secateur.sparse.trial_pass import leaving_no_trace
 
-__all__ = ["CapturedModel", "capture_graph"]
+__all__ = ["CapturedModel", "capture_graph", "graph_of"]
 
 TOLERANCE = 1e-4
 """How far the graph may lie from the model, relative to its largest output; both run the same kernels."""
@@ -30,6 +31,8 @@ class CapturedModel(nn.Module):
     def __init__(self, graph: fx.GraphModule, signature: inspect.Signature, call: TracedCall) -> None:
         super().__init__()
         self.graph = graph
+        self.fingerprint = hashlib.sha256(str(graph.graph).encode()).hexdigest()
+        """Of every call in it, with the numbers that the model's code has put there, before anything is folded."""
         self._signature = signature
         self._positional = list(signature.parameters)[: len(call.args)]
         self._named = set(call.kwargs)
@@ -79,12 +82,16 @@ def capture_graph(model: nn.Module, example_inputs: Any) -> CapturedModel:
         model: in evaluation mode; its parameters become the graph's.
         example_inputs: of any batch.
     """
-    call = call_to_trace(model, example_inputs, any_batch=True)
-    with tracing(model, "a graph", "torch.export.export(model, args)"):
-        program = torch.export.export(model, call.args, call.kwargs, dynamic_shapes=_free_sizes(model, call))
-        captured = CapturedModel(program.module(), inspect.signature(model.forward), call)
+    captured = graph_of(model, call_to_trace(model, example_inputs, any_batch=True))
     _require_the_same(model, captured, example_inputs)
     return captured
+
+
+def graph_of(model: nn.Module, call: TracedCall) -> CapturedModel:
+    """The graph without a proof. It takes shapes alone, so that neither model nor inputs need to hold numbers."""
+    with tracing(model, "a graph", "torch.export.export(model, args)"):
+        program = torch.export.export(model, call.args, call.kwargs, dynamic_shapes=_free_sizes(model, call))
+        return CapturedModel(program.module(), inspect.signature(model.forward), call)
 
 
 def _free_sizes(model: nn.Module, call: TracedCall) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from secateur.measure.comparison import NULL_CONTROL
 from secateur.measure.runner import largest_difference
 from secateur.measure.runtimes import torch_threads
 from secateur.measure.timing import Timing, time_in_turns
+from secateur.sparse.backend import why_unavailable
 from secateur.sparse.dense import DenseLayer
 from secateur.sparse.in_place import put_in_place
-from secateur.sparse.native import why_unavailable
 from secateur.sparse.trial_pass import leaving_no_trace
 
 __all__ = ["FEWEST_ZEROS", "LayerChoice", "choose", "time_against_dense"]
@@ -126,7 +126,7 @@ class _Trial:
         """On the first call only: later ones of the same module follow it."""
         self._hook.remove()
         inputs = (*args, *kwargs.values())
-        packed = self.layer.packed(self.choice.block)
+        packed = self.layer.packed(self.choice.block, inputs[0])
         difference = _difference(self.layer(*inputs), packed(*inputs))
         if difference > TOLERANCE:
             self.choice = replace(self.choice, reason=f"differs from dense by {difference:.1e} of the largest output")

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from secateur.sparse.depthwise import depthwise_conv2d
 from secateur.sparse.layers import SparseConv2d, SparseLinear
+from secateur.sparse.native import why_unavailable
 
 __all__ = ["Activation", "DenseConv2d", "DenseLayer", "DenseLinear", "Pair"]
 
@@ -37,8 +39,10 @@ class DenseLayer(nn.Module):
         super().__init__()
         self.name = name
         self.activation: Activation = "none"
-        self.register_buffer("weight", weight.detach())
-        self.register_buffer("bias", None if bias is None else bias.detach())
+        self.norms = 0
+        """How many are folded in."""
+        self.register_buffer("weight", weight.detach().contiguous())
+        self.register_buffer("bias", None if bias is None else bias.detach().contiguous())
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         y = self.product(x)  # nobody else holds it, so the rest happens in place
@@ -53,6 +57,7 @@ class DenseLayer(nn.Module):
         bias = torch.zeros_like(shift) if self.bias is None else self.bias.double()
         self.weight = (self.weight.double() * rows).float()
         self.bias = (bias * scale + shift).float()
+        self.norms += 1
 
     @property
     def why_never_sparse(self) -> str | None:
@@ -64,8 +69,8 @@ class DenseLayer(nn.Module):
         """Blocks of neighbouring outputs do not reach across groups."""
         return self.weight.shape[0]
 
-    def packed(self, block: int) -> nn.Module:
-        """The same layer without its zeros."""
+    def packed(self, block: int, x: Tensor) -> nn.Module:
+        """The same layer without its zeros, for inputs such as `x`."""
         raise NotImplementedError
 
 
@@ -75,8 +80,11 @@ class DenseLinear(DenseLayer):
     def product(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
-    def packed(self, block: int) -> nn.Module:
-        return SparseLinear.pack(self.weight, self.bias, block=block, activation=self.activation)
+    def packed(self, block: int, x: Tensor) -> nn.Module:
+        one_example = x.shape[:-1].numel() == 1
+        return SparseLinear.pack(
+            self.weight, self.bias, block=block, activation=self.activation, one_example=one_example
+        )
 
 
 class DenseConv2d(DenseLayer):
@@ -97,12 +105,30 @@ class DenseConv2d(DenseLayer):
         self.stride, self.dilation, self.groups = stride, dilation, groups
         self.padding = _in_numbers(padding, cast(Pair, tuple(weight.shape[2:])), dilation)
 
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        if not self.depthwise or isinstance(self.padding, str) or why_unavailable():
+            return super().forward(x, residual)
+        return depthwise_conv2d(
+            self,
+            x,
+            residual,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            activation=self.activation,
+        )
+
+    @property
+    def depthwise(self) -> bool:
+        return self.groups > 1 and self.weight.shape[1] == 1
+
     def product(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
     @property
     def why_never_sparse(self) -> str | None:
-        if self.groups > 1 and self.weight.shape[1] == 1:
+        if self.depthwise:
             return "depthwise"
         if isinstance(self.padding, str):
             return "its padding differs from side to side"
@@ -112,7 +138,7 @@ class DenseConv2d(DenseLayer):
     def rows_in_a_group(self) -> int:
         return self.weight.shape[0] // self.groups
 
-    def packed(self, block: int) -> nn.Module:
+    def packed(self, block: int, x: Tensor) -> nn.Module:
         assert not isinstance(self.padding, str)
         return SparseConv2d.pack(
             self.weight,

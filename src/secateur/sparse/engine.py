@@ -12,14 +12,16 @@ from secateur.copying import copy_of_model
 from secateur.errors import SecateurError, UsageError, in_brief
 from secateur.example_inputs import as_call, copied
 from secateur.measure.comparison import require_threads
+from secateur.measure.machine import this_machine
 from secateur.report.progress import working
 from secateur.report.tables import aligned
+from secateur.sparse.backend import why_unavailable
 from secateur.sparse.capture import capture_graph
 from secateur.sparse.choice import FEWEST_ZEROS, LayerChoice, choose
 from secateur.sparse.dense import DenseLayer
 from secateur.sparse.fold import fold_graph
 from secateur.sparse.in_place import layers_in_place
-from secateur.sparse.native import why_unavailable
+from secateur.sparse.origin import Origin, origin_of
 from secateur.weights import unwrap
 
 __all__ = ["SparseEngine", "sparse_engine"]
@@ -28,9 +30,11 @@ __all__ = ["SparseEngine", "sparse_engine"]
 class SparseEngine(nn.Module):
     """Computes what the model computes in evaluation mode; `print(engine)` says which layers went sparse, and why."""
 
-    def __init__(self, network: nn.Module, layers: tuple[LayerChoice, ...], threads: int, notes: list[str]) -> None:
+    def __init__(
+        self, network: nn.Module, layers: tuple[LayerChoice, ...], threads: int, notes: list[str], origin: Origin
+    ) -> None:
         super().__init__()
-        self.network, self.layers, self.threads, self.notes = network, layers, threads, notes
+        self.network, self.layers, self.threads, self.notes, self.origin = network, layers, threads, notes, origin
         for module in self.modules():
             module.training = False
 
@@ -47,7 +51,9 @@ class SparseEngine(nn.Module):
         sparse = sum(layer.sparse for layer in self.layers)
         threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
         head = f"{sparse} of {len(self.layers)} layers are sparse, as measured on {threads}."
-        return "\n".join([head, *self.notes, *_table(self.layers)])
+        machine = self.origin.machine
+        elsewhere = [] if machine == this_machine().name else [f"That was on another machine: {machine}."]
+        return "\n".join([head, *elsewhere, *self.notes, *_table(self.layers)])
 
     def __str__(self) -> str:
         return self.report
@@ -89,10 +95,11 @@ def sparse_engine(model: nn.Module, example_inputs: Any, *, threads: int = 1, pr
         own = copy_of_model(unwrap(model)).eval()
         _require_fitting(copy_of_model(own), example_inputs)
         network, layers, notes = _prepared(own, example_inputs)
+        origin = origin_of(own, example_inputs, network, [layer for _, layer in layers])
         with working("timing the layers, dense and sparse in turn", progress):
             choices, whole = choose(network, layers, example_inputs, threads)
     notes += [] if whole is None else [f"With its sparse layers, the model takes {whole} times as long as without."]
-    engine = SparseEngine(network, choices, threads, [*notes, *_why_nothing_is_sparse(choices)])
+    engine = SparseEngine(network, choices, threads, [*notes, *_why_nothing_is_sparse(choices)], origin)
     if progress:
         print(engine)
     return engine

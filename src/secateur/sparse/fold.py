@@ -8,19 +8,22 @@ its input later than it did, which is the same only if nothing was overwritten o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer, DenseLinear, Pair
+from secateur.sparse.native import why_unavailable
 from secateur.sparse.nodes import arguments, constant, same_shape, sole_user, value_of, writes
+from secateur.sparse.pooling import MaxPool2d
 
-__all__ = ["fold_graph"]
+__all__ = ["LAYERS", "fold_graph"]
 
 LAYERS = "secateur_layers"
 """Where the graph holds its layers, in the order of their calls in the model."""
+POOLS = "secateur_pools"
 
 aten = torch.ops.aten
 _DROPOUTS = {aten.dropout.default, aten.dropout_.default, aten.feature_dropout.default, aten.feature_dropout_.default}
@@ -32,14 +35,24 @@ _HARDTANHS = {aten.hardtanh.default, aten.hardtanh_.default}
 _RELU6S = {aten.relu6.default, aten.relu6_.default}
 
 
-def fold_graph(graph: fx.GraphModule) -> list[DenseLayer]:
-    """Rewrites the graph and returns its layers."""
+def fold_graph(graph: fx.GraphModule, norms: Sequence[int] | None = None) -> list[DenseLayer]:
+    """Rewrites the graph and returns its layers.
+
+    Args:
+        graph: as captured.
+        norms: how many to fold into each layer, for a graph on the meta device, whose numbers cannot tell.
+    """
     _drop_dropout(graph)
     calls = list(_layer_calls(graph))
     graph.add_submodule(LAYERS, nn.ModuleList(layer for _, layer in calls))
-    folded = [(_fold_norms(graph, _as_module(node, i), layer), layer) for i, (node, layer) in enumerate(calls)]
+    limits = [None] * len(calls) if norms is None else norms
+    folded = [
+        (_fold_norms(graph, _as_module(node, i), layer, limit), layer)
+        for i, ((node, layer), limit) in enumerate(zip(calls, limits, strict=True))
+    ]
     for call, layer in folded:
         _absorb_activation(_absorb_residual(call), layer)
+    _replace_pools(graph)
     _forget_constants_nobody_reads(graph)
     graph.graph.lint()
     graph.recompile()
@@ -93,8 +106,8 @@ def _as_module(node: fx.Node, index: int) -> fx.Node:
     return call
 
 
-def _fold_norms(graph: fx.GraphModule, call: fx.Node, layer: DenseLayer) -> fx.Node:
-    while (norm := sole_user(call)) and (affine := _affine(graph, norm, layer)):
+def _fold_norms(graph: fx.GraphModule, call: fx.Node, layer: DenseLayer, most: int | None) -> fx.Node:
+    while layer.norms != most and (norm := sole_user(call)) and (affine := _affine(graph, norm, layer)):
         layer.fold(*affine)
         _bypass(norm, call)
     return call
@@ -116,7 +129,8 @@ def _affine(graph: fx.GraphModule, node: fx.Node, layer: DenseLayer) -> tuple[Te
         return None
     scale = (variance.double() + given["eps"]).rsqrt() * (1 if weight is None else weight.double())
     shift = (0 if bias is None else bias.double()) - mean.double() * scale
-    return (scale, shift) if scale.isfinite().all() and shift.isfinite().all() else None
+    finite = scale.is_meta or (scale.isfinite().all() and shift.isfinite().all())
+    return (scale, shift) if finite else None
 
 
 def _absorb_residual(call: fx.Node) -> fx.Node:
@@ -178,6 +192,31 @@ def _activation(node: fx.Node) -> Activation | None:
 
 def _clamping(low: Any, high: Any) -> Activation | None:
     return {(0, None): "relu", (0, 6): "relu6"}.get((low, high))  # type: ignore[return-value]
+
+
+def _replace_pools(graph: fx.GraphModule) -> None:
+    """Max pooling has a kernel of our own, many times as fast as torch's where channels lie one after another."""
+    if why_unavailable():
+        return
+    pools = [node for node in graph.graph.nodes if node.target is aten.max_pool2d.default and _plain_pool(node)]
+    graph.add_submodule(POOLS, nn.ModuleList(_pool(node) for node in pools))
+    for i, node in enumerate(pools):
+        with node.graph.inserting_before(node):
+            call = node.graph.call_module(f"{POOLS}.{i}", (arguments(node)["self"],))
+        call.meta = dict(node.meta)
+        _bypass(node, call)
+
+
+def _plain_pool(node: fx.Node) -> bool:
+    given, x = arguments(node), value_of(arguments(node)["self"])
+    plain = not given["ceil_mode"] and _pair(given["dilation"]) == (1, 1)
+    return plain and x is not None and x.dtype == torch.float32
+
+
+def _pool(node: fx.Node) -> MaxPool2d:
+    given = arguments(node)
+    kernel = _pair(given["kernel_size"])
+    return MaxPool2d(kernel, _pair(given["stride"]) if given["stride"] else kernel, _pair(given["padding"]))
 
 
 def _bypass(node: fx.Node, by: Any) -> None:

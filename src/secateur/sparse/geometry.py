@@ -8,7 +8,7 @@ from torch import Tensor
 from secateur.errors import UsageError
 from secateur.sparse.native import Columns, Margins
 
-__all__ = ["Geometry"]
+__all__ = ["Geometry", "output_size"]
 
 # Floats behind the last one that a kernel may read along with it, in one vector; it makes no use of them.
 _ROOM = 64
@@ -33,12 +33,7 @@ class Geometry:
     ) -> None:
         """`shape` is that of the input; `channels` belong to one group."""
         images, all_channels, height, width = shape
-        reach = [dilation[i] * (kernel[i] - 1) + 1 for i in (0, 1)]
-        self.out_height, self.out_width = (
-            (size + 2 * padding[i] - reach[i]) // stride[i] + 1 for i, size in enumerate((height, width))
-        )
-        if self.out_height < 1 or self.out_width < 1:
-            raise UsageError(f"An input of {height} × {width} is too small for a kernel of {kernel[0]} × {kernel[1]}.")
+        self.out_height, self.out_width = output_size((height, width), kernel, stride, padding, dilation)
         self.as_it_is = kernel == stride == (1, 1) and padding == (0, 0)
         rows, row_step = (self.out_height, stride[0]) if kernel[0] == 1 else (height + 2 * padding[0], 1)
         phases, phase_width = (
@@ -61,6 +56,20 @@ class Geometry:
             self._offsets.data_ptr(),
             not self.as_it_is,
         )
+
+
+def output_size(
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> tuple[int, int]:
+    """Height and width of a convolution's output."""
+    height, width = ((size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1))
+    if height < 1 or width < 1:
+        raise UsageError(f"An input of {size[0]} × {size[1]} is too small for a kernel of {kernel[0]} × {kernel[1]}.")
+    return height, width
 
 
 def _offsets(

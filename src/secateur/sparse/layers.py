@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from secateur.errors import UsageError
-from secateur.sparse import native
-from secateur.sparse.geometry import Geometry
-from secateur.sparse.native import ACTIVATIONS, Columns, Prepared
-from secateur.sparse.packed import PackedMatrix
+from secateur.errors import SecateurError, UsageError
+from secateur.sparse import backend
+from secateur.sparse.native import ACTIVATIONS
+from secateur.sparse.packed import PackedMatrix, lies_flat
 
-__all__ = ["SparseConv2d", "SparseLinear"]
+__all__ = ["SparseConv2d", "SparseLinear", "fitting", "prepared", "ready"]
+
+Call = TypeVar("Call")
 
 
 class SparseLinear(nn.Module):
@@ -30,6 +29,7 @@ class SparseLinear(nn.Module):
         self.matrix = matrix
         self.activation = _known(activation)
         self.register_buffer("bias", bias)
+        self._check()
 
     @classmethod
     def pack(
@@ -45,20 +45,22 @@ class SparseLinear(nn.Module):
         return cls(PackedMatrix.pack(weight, block, one_example=one_example), _plain(bias), activation)
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        x = _ready(x)
-        call = _prepared(self, x.shape, self.matrix.values.data_ptr(), self._prepare)
+        x = ready(x)
+        call = prepared(self, x.shape, _addresses(self.matrix, self.bias), self._prepare)
         output = x.new_empty(call.output_shape)
-        added = _fitting(residual, output)
-        native.run(call.parts[0], x.data_ptr(), None if added is None else added.data_ptr(), output.data_ptr())
+        call(x, fitting(residual, output), output)
         return output
 
-    def _prepare(self, shape: torch.Size) -> _Call:
-        matrix = self.matrix
-        if shape[-1:] != (matrix.columns,):
-            raise UsageError(f"The input has the shape {tuple(shape)}, but the layer takes {matrix.columns} features.")
-        columns = Columns(None, math.prod(shape[:-1]), matrix.columns, 0, 0, 0, None, 0)
-        part = native.prepare(matrix, columns, stride=matrix.rows, bias=self.bias, activation=self.activation)
-        return _Call((*shape[:-1], matrix.rows), (part,))
+    def _prepare(self, shape: torch.Size) -> backend.Call:
+        if shape[-1:] != (self.matrix.columns,):
+            raise UsageError(
+                f"The input has the shape {tuple(shape)}, but the layer takes {self.matrix.columns} features."
+            )
+        self._check()
+        return backend.linear_call(self, shape)
+
+    def _check(self) -> None:
+        _require_plain([self.matrix], self.bias)
 
 
 class SparseConv2d(nn.Module):
@@ -82,6 +84,12 @@ class SparseConv2d(nn.Module):
         self.kernel, self.stride, self.padding, self.dilation = kernel, stride, padding, dilation
         self.activation = _known(activation)
         self.register_buffer("bias", bias)
+        self._check()
+
+    @property
+    def groups(self) -> list[PackedMatrix]:
+        """Their matrices."""
+        return cast(list[PackedMatrix], list(self.matrices))
 
     @classmethod
     def pack(
@@ -112,66 +120,42 @@ class SparseConv2d(nn.Module):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if x.ndim == 3:  # a single image
             return self(x[None], None if residual is None else residual[None])[0]  # type: ignore[no-any-return]
-        x = _ready(x)
-        first: Any = self.matrices[0]
-        call = _prepared(self, x.shape, first.values.data_ptr(), self._prepare)
+        x = ready(x)
+        first = cast(PackedMatrix, self.matrices[0])
+        call = prepared(self, x.shape, _addresses(first, self.bias), self._prepare)
         output = x.new_empty(call.output_shape)
-        data, added = x, _fitting(residual, output)
-        geometry = call.geometry
-        assert geometry is not None
-        if not geometry.as_it_is:
-            data = x.new_empty(geometry.floats)
-            native.add_margins(geometry.margins, x.data_ptr(), data.data_ptr())
-        # From one group to the next, in bytes.
-        step_in = 4 * geometry.plane * (x.shape[1] // len(call.parts))
-        step_out = 4 * geometry.out_height * geometry.out_width * first.rows
-        for i, part in enumerate(call.parts):
-            shifted = None if added is None else added.data_ptr() + i * step_out
-            native.run(part, data.data_ptr() + i * step_in, shifted, output.data_ptr() + i * step_out)
+        call(x, fitting(residual, output), output)
         return output
 
-    def _prepare(self, shape: torch.Size) -> _Call:
-        matrices: list[Any] = list(self.matrices)
-        rows, channels = matrices[0].rows, matrices[0].columns // (self.kernel[0] * self.kernel[1])
-        if len(shape) != 4 or shape[1] != channels * len(matrices):
-            raise UsageError(
-                f"The input has the shape {tuple(shape)}, but the layer takes {channels * len(matrices)} channels."
-            )
-        geometry = Geometry(tuple(shape), channels, self.kernel, self.stride, self.padding, self.dilation)  # type: ignore[arg-type]
-        output_shape = shape[0], rows * len(matrices), geometry.out_height, geometry.out_width
-        parts = [
-            native.prepare(
-                matrix,
-                geometry.columns,
-                stride=math.prod(output_shape[1:]),
-                bias=None if self.bias is None else self.bias[i * rows :],
-                activation=self.activation,
-            )
-            for i, matrix in enumerate(matrices)
-        ]
-        return _Call(output_shape, tuple(parts), geometry)
+    def _prepare(self, shape: torch.Size) -> backend.Call:
+        channels = self.groups[0].columns // (self.kernel[0] * self.kernel[1]) * len(self.groups)
+        if len(shape) != 4 or shape[1] != channels:
+            raise UsageError(f"The input has the shape {tuple(shape)}, but the layer takes {channels} channels.")
+        self._check()
+        return backend.convolution_call(self, shape)
 
-
-@dataclass(frozen=True)
-class _Call:
-    """What all calls of a layer with inputs of one shape share; a part for each group."""
-
-    output_shape: tuple[int, ...]
-    parts: tuple[Prepared, ...]
-    geometry: Geometry | None = None
+    def _check(self) -> None:
+        window = [(self.kernel, 1), (self.stride, 1), (self.padding, 0), (self.dilation, 1)]
+        numbers = all(
+            len(pair) == 2 and all(type(size) is int and size >= least for size in pair) for pair, least in window
+        )
+        shapes = {(matrix.rows, matrix.columns) for matrix in self.groups}
+        if not numbers or len(shapes) != 1 or next(iter(shapes))[1] % (self.kernel[0] * self.kernel[1]):
+            raise SecateurError("A sparse convolution is damaged: its sizes make no sense; pack it again.")
+        _require_plain(self.groups, self.bias)
 
 
 _MOST_SHAPES = 64
 # Not in the layers themselves: these are addresses, of no use in a copy of a layer.
-_calls: WeakKeyDictionary[nn.Module, dict[Any, _Call]] = WeakKeyDictionary()
+_calls: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
 
 
-def _prepared(layer: nn.Module, shape: torch.Size, address: int, prepare: Callable[[torch.Size], _Call]) -> _Call:
+def prepared(layer: nn.Module, shape: torch.Size, address: Hashable, prepare: Callable[[torch.Size], Call]) -> Call:
     """From an earlier call with the same shape and the buffers where they were."""
     known = _calls.get(layer)
     if known is None:
         known = _calls.setdefault(layer, {})
-    call = known.get((shape, address))
+    call: Call | None = known.get((shape, address))
     if call is None:
         if len(known) >= _MOST_SHAPES:
             known.clear()
@@ -189,15 +173,28 @@ def _plain(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else bias.detach().float().contiguous()
 
 
-def _ready(x: Tensor) -> Tensor:
+def _addresses(matrix: PackedMatrix, bias: Tensor | None) -> tuple[int, int]:
+    return matrix.values.data_ptr(), 0 if bias is None else bias.data_ptr()
+
+
+def _require_plain(matrices: list[PackedMatrix], bias: Tensor | None) -> None:
+    """Refuses what a kernel would misread: the layer may have been moved, or its bias come from a file."""
+    values = [matrix.values for matrix in matrices] + ([] if bias is None else [bias])
+    if not all(each.dtype == torch.float32 and lies_flat(each) for each in values):
+        raise UsageError("A sparse layer runs in float32 on the CPU only; leave its buffers as and where they are.")
+    if bias is not None and bias.shape != (sum(matrix.rows for matrix in matrices),):
+        raise SecateurError("A sparse layer is damaged: its bias has another size; pack it again.")
+
+
+def ready(x: Tensor) -> Tensor:
     if x.dtype != torch.float32 or x.device.type != "cpu":
         raise UsageError(f"Sparse layers take float32 on the CPU, not {x.dtype} on {x.device}.")
     return x.detach().contiguous()
 
 
-def _fitting(residual: Tensor | None, output: Tensor) -> Tensor | None:
+def fitting(residual: Tensor | None, output: Tensor) -> Tensor | None:
     if residual is None:
         return None
     if residual.shape != output.shape:
         raise UsageError(f"A residual of {tuple(residual.shape)} cannot be added to {tuple(output.shape)}.")
-    return _ready(residual)
+    return ready(residual)

@@ -20,20 +20,24 @@ __all__ = [
     "ACTIVATIONS",
     "INSTRUCTION_SETS",
     "Columns",
+    "Depthwise",
     "Margins",
+    "Pooling",
     "Prepared",
     "add_margins",
     "instruction_set",
     "prepare",
     "run",
+    "run_depthwise",
     "supported_instruction_sets",
+    "take_largest",
     "using_instruction_set",
     "why_unavailable",
 ]
 
 ACTIVATIONS = ("none", "relu", "relu6")
 INSTRUCTION_SETS = ("avx512", "avx2", "baseline")
-_VERSION = 2
+_VERSION = 4
 
 
 class _Matrix(Structure):
@@ -74,6 +78,27 @@ class Margins(Structure):
         *((name, c_void_p) for name in ("input", "output")),
         *((name, c_int64) for name in ("planes", "height", "width", "top", "left", "out_rows", "row_step")),
         *((name, c_int64) for name in ("phases", "phase_width", "column_step")),
+    ]
+
+
+class Depthwise(Structure):
+    """A depthwise convolution, but for what it reads and writes: as in layer.h."""
+
+    _fields_ = [
+        ("margins", Margins),
+        *((name, c_void_p) for name in ("weights", "bias", "residual", "output", "offsets")),
+        *((name, c_int64) for name in ("taps", "images", "outputs", "outputs_per_input")),
+        *((name, c_int64) for name in ("out_height", "out_width", "row_stride", "activation")),
+    ]
+
+
+class Pooling(Structure):
+    """A max pooling: as in layer.h."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("input", "output")),
+        *((name, c_int64) for name in ("planes", "height", "width", "out_height", "out_width")),
+        *((name, c_int64) for name in ("kernel_height", "kernel_width", "row_step", "column_step", "top", "left")),
     ]
 
 
@@ -146,6 +171,16 @@ def add_margins(margins: Margins, data: int, output: int) -> None:
     _library().secateur_add_margins(margins, data, output, torch.get_num_threads())
 
 
+def run_depthwise(depthwise: Depthwise, data: int, residual: int | None, output: int) -> None:
+    if _library().secateur_run_depthwise(depthwise, data, residual, output, torch.get_num_threads()):
+        raise SecateurError("There is not enough memory for a depthwise layer; use a smaller batch.")
+
+
+def take_largest(pooling: Pooling, data: int, output: int) -> None:
+    if _library().secateur_take_largest(pooling, data, output, torch.get_num_threads()):
+        raise SecateurError("There is not enough memory for a pooling layer; use a smaller batch.")
+
+
 @cache
 def _library() -> ctypes.CDLL:
     # Another file for tests: one that watches its memory, for example.
@@ -167,4 +202,8 @@ def _library() -> ctypes.CDLL:
     library.secateur_run_layer.restype = c_int64
     library.secateur_add_margins.argtypes = [POINTER(Margins), c_void_p, c_void_p, c_int64]
     library.secateur_add_margins.restype = None
+    library.secateur_run_depthwise.argtypes = [POINTER(Depthwise), c_void_p, c_void_p, c_void_p, c_int64]
+    library.secateur_run_depthwise.restype = c_int64
+    library.secateur_take_largest.argtypes = [POINTER(Pooling), c_void_p, c_void_p, c_int64]
+    library.secateur_take_largest.restype = c_int64
     return library

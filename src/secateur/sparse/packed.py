@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secateur.errors import SecateurError, UsageError
 
-__all__ = ["BLOCKS", "PackedMatrix", "stored_weights"]
+__all__ = ["BLOCKS", "PackedMatrix", "lies_flat", "stored_weights"]
 
 BLOCKS = (1, 4)
 """Rows that share their indices: single weights, or blocks of 4×1."""
@@ -84,35 +86,54 @@ class PackedMatrix(nn.Module):
         blocks[row, :, panel * self.panel_width + self.indices.numpy()] = self.values.numpy()
         return torch.from_numpy(blocks.reshape(self.rows, self.columns))
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Checks what comes before any of it is taken over."""
+        own = {name: getattr(self, name) for name in ("starts", "indices", "values")}
+        coming = [state_dict.get(prefix + name, part) for name, part in own.items()]
+        if any(part.shape != new.shape for part, new in zip(own.values(), coming, strict=True)):
+            raise SecateurError(
+                "A packed matrix has another number of weights than the layer; build the layer from it."
+            )
+        PackedMatrix((self.rows, self.columns), self.block, self.panel_width, *coming)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def _check(self) -> None:
-        starts, stored = self.starts, len(self.indices)
+        sizes = self.rows, self.columns, self.block, self.panel_width
+        parts = self.starts, self.indices, self.values
         facts: dict[str, Callable[[], bool]] = {
             "its sizes make no sense": lambda: (
-                self.rows >= 0 <= self.columns
+                all(type(size) is int for size in sizes)
+                and self.rows >= 0 <= self.columns
                 and self.block in BLOCKS
                 and self.rows % self.block == 0
                 and 0 < self.panel_width <= _WIDEST_PANEL
             ),
             "its numbers have another type": lambda: (
-                (self.starts.dtype, self.indices.dtype, self.values.dtype) == (torch.int32, torch.uint16, torch.float32)
+                [part.dtype for part in parts] == [torch.int32, torch.uint16, torch.float32]
             ),
+            "its numbers do not lie side by side on the CPU": lambda: all(map(lies_flat, parts)),
             "its parts have other sizes": lambda: (
-                starts.shape == (self.panels, self.rows // self.block + 1)
+                self.starts.shape == (self.panels, self.rows // self.block + 1)
                 and self.indices.ndim == 1
-                and self.values.shape == (stored, self.block)
+                and self.values.shape == (len(self.indices), self.block)
             ),
+            "its rows do not follow one another": lambda: _follow(self.starts.numpy(), len(self.indices)),
+            "an index lies outside its panel": self._within_panels,
+            "the indices of a row do not ascend": lambda: _ascend(self.starts.numpy(), self.indices.numpy()),
         }
         for fault, absent in facts.items():
             if not absent():
                 raise SecateurError(f"A packed matrix is damaged: {fault}; pack it again.")
-        flat = starts.numpy()
-        # Each panel goes on where the one before it ended, so that every stored block belongs to one row.
-        ascending = (np.diff(flat, axis=1) >= 0).all() and (flat[1:, 0] == flat[:-1, -1]).all()
-        if not ascending or flat[0, 0] != 0 or flat[-1, -1] != stored:
-            raise SecateurError("A packed matrix is damaged: its rows do not follow one another; pack it again.")
+
+    def _within_panels(self) -> bool:
         ends = np.minimum(self.panel_width, self.columns - np.arange(self.panels) * self.panel_width)
-        if (self.indices.numpy() >= np.repeat(ends, np.diff(flat[:, [0, -1]], axis=1).ravel())).any():
-            raise SecateurError("A packed matrix is damaged: an index lies outside its panel; pack it again.")
+        stored = np.diff(self.starts.numpy()[:, [0, -1]], axis=1).ravel()
+        return bool((self.indices.numpy() < np.repeat(ends, stored)).all())
+
+
+def lies_flat(part: Tensor) -> bool:
+    """Whether a kernel can walk through a tensor by its address alone."""
+    return part.layout == torch.strided and part.device.type == "cpu" and part.is_contiguous()
 
 
 def stored_weights(weight: Tensor, block: int) -> int:
@@ -120,6 +141,21 @@ def stored_weights(weight: Tensor, block: int) -> int:
     return int((_in_blocks(weight, block) != 0).any(1).sum()) * block
 
 
-def _in_blocks(weight: Tensor, block: int) -> np.ndarray:
+def _follow(starts: NDArray[np.int32], stored: int) -> bool:
+    """Whether each row begins where the one before it ended, over all panels, and all that is stored belongs to one."""
+    # Not by their differences, which may overflow.
+    ascending = (starts[:, 1:] >= starts[:, :-1]).all() and (starts[1:, 0] == starts[:-1, -1]).all()
+    return bool(ascending and starts[0, 0] == 0 and starts[-1, -1] == stored)
+
+
+def _ascend(starts: NDArray[np.int32], indices: NDArray[np.uint16]) -> bool:
+    """Whether no row has a column twice."""
+    ascending = indices[1:] > indices[:-1]
+    first_of_row = starts[(starts > 0) & (starts < len(indices))]
+    ascending[first_of_row - 1] = True
+    return bool(ascending.all())
+
+
+def _in_blocks(weight: Tensor, block: int) -> NDArray[np.float32]:
     rows, columns = weight.shape
     return weight.detach().float().contiguous().numpy().reshape(rows // block, block, columns)

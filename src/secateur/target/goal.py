@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from secateur.errors import UsageError
+from secateur.measure.runtimes import available_runtimes, find_runtime
 
-__all__ = ["Goal", "parse_goal"]
+__all__ = ["Goal", "parse_goal", "require_runtime"]
 
 _UNITS = {
     "latency": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
@@ -67,3 +68,14 @@ def parse_goal(target: str) -> Goal:
     if number == 0:
         raise UsageError(f"The target {target!r} leaves nothing; ask for more than 0.")
     return Goal(what, number * known[unit.casefold()], False, f"{what}={amount}")
+
+
+def require_runtime(goal: Goal, runtime: str) -> None:
+    """That it is here and, for a latency, that it gains from fewer channels."""
+    find_runtime(runtime)
+    if goal.what == "latency" and runtime == "sparse":
+        others = ", ".join(name for name in available_runtimes() if name != runtime)
+        raise UsageError(
+            f"The target {goal} is met by removing channels, and the runtime sparse gains only from zeros; choose one "
+            f"of {others}."
+        )

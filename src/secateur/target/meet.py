@@ -25,7 +25,7 @@ from secateur.measure.comparison import Comparison
 from secateur.planner import Planner
 from secateur.report.progress import steps, working
 from secateur.target.candidates import CUT, DENSE, Candidates
-from secateur.target.goal import Goal
+from secateur.target.goal import Goal, require_runtime
 from secateur.target.importance import Importance
 from secateur.target.latency import LatencyTable
 from secateur.target.layers import layer_slots
@@ -121,6 +121,7 @@ class _Attempt:
 
 
 def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> Plan:
+    require_runtime(goal, bench.runtime)
     slots = layer_slots(search.planner.dissection)
     candidates = Candidates(search.planner.module, bench.example_inputs, bench.runtime, bench.threads)
     table = LatencyTable(bench.runtime, bench.threads, bench.folder)

@@ -55,4 +55,24 @@ struct Margins {
     int64_t out_rows, row_step; // output rows, and how many input rows lie between them
     int64_t phases, phase_width, column_step;
 };
+
+// A convolution of every channel by itself: dense, but in the same layout as its sparse neighbours.
+struct Depthwise {
+    Margins margins; // of one plane at a time
+    const float* weights;   // [outputs][taps]
+    const float* bias;      // may be null
+    const float* residual;  // laid out like the output; may be null
+    float* output;
+    const int64_t* offsets; // where the run of each tap begins, from the plane's start
+    int64_t taps, images, outputs, outputs_per_input;
+    int64_t out_height, out_width, row_stride, activation;
+};
+
+// The largest of every window.
+struct Pooling {
+    const float* input;
+    float* output;
+    int64_t planes, height, width, out_height, out_width;
+    int64_t kernel_height, kernel_width, row_step, column_step, top, left;
+};
 }

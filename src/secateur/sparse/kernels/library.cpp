@@ -17,12 +17,15 @@ struct InstructionSet {
     int64_t (*widest_tile)(int64_t);
     void (*run_tile)(const Layer&, int64_t, int64_t, int64_t, int64_t, float*);
     void (*add_margins)(const Margins&, int64_t);
+    void (*run_depthwise)(const Depthwise&, int64_t, float*);
+    void (*take_largest)(const Pooling&, int64_t, float*);
 };
 
 #define INSTRUCTION_SET(isa, supported)                                                                                \
     {                                                                                                                  \
         #isa, [] { return bool(supported); }, secateur_##isa::lanes, secateur_##isa::widest_tile,                      \
-            secateur_##isa::run_tile, secateur_##isa::add_margins                                                      \
+            secateur_##isa::run_tile, secateur_##isa::add_margins, secateur_##isa::run_depthwise,                      \
+            secateur_##isa::take_largest                                                                               \
     }
 
 // The best first.
@@ -87,12 +90,38 @@ void run_one(void* context, int64_t task) {
         job.failed->store(true);
 }
 
+constexpr int64_t ROOM_BEHIND = 64; // what vectors may read past the end
+
+// Every plane by itself, with scratch memory of the thread that takes it.
+template <typename Job>
+int64_t run_planes(const Job& job, int64_t planes, int64_t floats, void (*run)(const Job&, int64_t, float*),
+                   int64_t threads) {
+    struct Context {
+        const Job& job;
+        int64_t floats;
+        void (*run)(const Job&, int64_t, float*);
+        std::atomic<bool> failed{false};
+    } context{job, floats, run};
+    run_tasks(
+        planes, threads,
+        [](void* given, int64_t plane) {
+            Context& context = *static_cast<Context*>(given);
+            float* memory = scratch.at_least(context.floats);
+            if (memory)
+                context.run(context.job, plane, memory);
+            else
+                context.failed.store(true);
+        },
+        &context);
+    return context.failed.load();
+}
+
 } // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
 
-int64_t secateur_kernels_version() { return 2; }
+int64_t secateur_kernels_version() { return 4; }
 
 const char* secateur_instruction_set() { return chosen->name; }
 
@@ -131,6 +160,24 @@ void secateur_add_margins(const Margins* prepared, const float* input, float* ou
     run_tasks(
         filled.planes, threads,
         [](void* context, int64_t plane) { chosen->add_margins(*static_cast<const Margins*>(context), plane); }, &filled);
+}
+
+// Returns 0, or 1 where there is not enough memory.
+int64_t secateur_run_depthwise(const Depthwise* prepared, const float* input, const float* residual, float* output,
+                               int64_t threads) {
+    Depthwise filled = *prepared;
+    filled.margins.input = input, filled.residual = residual, filled.output = output;
+    const Margins& m = filled.margins;
+    const int64_t floats = m.out_rows * m.phases * m.phase_width + ROOM_BEHIND;
+    return run_planes(filled, filled.images * filled.outputs, floats, chosen->run_depthwise, threads);
+}
+
+// Returns 0, or 1 where there is not enough memory.
+int64_t secateur_take_largest(const Pooling* prepared, const float* input, float* output, int64_t threads) {
+    Pooling filled = *prepared;
+    filled.input = input, filled.output = output;
+    const int64_t floats = filled.out_width * filled.column_step + filled.kernel_width + filled.left + filled.width;
+    return run_planes(filled, filled.planes, floats, chosen->take_largest, threads);
 }
 }
 #pragma GCC visibility pop

@@ -28,12 +28,16 @@ class Pool {
             std::lock_guard<std::mutex> lock(mutex_);
             work_ = work, context_ = context, tasks_ = tasks, helpers_ = helpers;
             next_.store(0);
-            unfinished_.store(helpers);
             generation_.fetch_add(1);
         }
         wake_.notify_all();
         take_tasks();
-        while (unfinished_.load(std::memory_order_acquire)) pause_briefly();
+        {
+            // No task is left. Who has not come yet need not be waited for.
+            std::lock_guard<std::mutex> lock(mutex_);
+            helpers_ = 0;
+        }
+        while (helping_.load(std::memory_order_acquire)) pause_briefly();
     }
 
   private:
@@ -66,10 +70,11 @@ class Pool {
                 std::lock_guard<std::mutex> lock(mutex_);
                 seen = generation_.load();
                 helps = number <= helpers_;
+                if (helps) helping_.fetch_add(1);
             }
             if (!helps) continue;
             take_tasks();
-            unfinished_.fetch_sub(1, std::memory_order_release);
+            helping_.fetch_sub(1, std::memory_order_release);
         }
     }
 
@@ -77,7 +82,7 @@ class Pool {
     std::mutex mutex_;
     std::condition_variable wake_;
     std::atomic<uint64_t> generation_{0};
-    std::atomic<int64_t> next_{0}, unfinished_{0};
+    std::atomic<int64_t> next_{0}, helping_{0};
     int64_t tasks_ = 0, helpers_ = 0;
     void (*work_)(void*, int64_t) = nullptr;
     void* context_ = nullptr;

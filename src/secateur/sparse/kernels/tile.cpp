@@ -1,43 +1,11 @@
-// One tile of columns times the packed matrix. The same source is compiled once for each instruction set: LANES floats
-// to a vector, TILE columns at a time, everything in a namespace of its own. Nothing here may come from a template or an
-// inline function of another header: the linker would keep one copy for all, perhaps one that only AVX-512 can run.
-#include <cstring>
-
-#include "layer.h"
-#include "tile.h"
-
-#define JOINED(a, b) a##b
-#define NAMESPACE_OF(isa) JOINED(secateur_, isa)
+// One tile of columns times the packed matrix, compiled once for each instruction set: TILE columns at a time.
+#include "vectors.h"
 
 namespace NAMESPACE_OF(ISA) {
 namespace {
 
-typedef float Vector __attribute__((vector_size(4 * LANES)));
-typedef float Eight __attribute__((vector_size(32)));
-
 constexpr int WIDEST = TILE / LANES;       // vectors of a tile, with rows one by one
 constexpr int WIDEST_OF_FOUR = 3;          // with rows in fours: 12 sums, 3 inputs and a weight fill 16 registers
-
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-inline int64_t within(int64_t value, int64_t low, int64_t high) { return value < low ? low : smaller(value, high); }
-
-inline Vector load(const float* from) {
-    Vector vector;
-    memcpy(&vector, from, sizeof vector);
-    return vector;
-}
-
-inline void store(float* to, Vector vector) { memcpy(to, &vector, sizeof vector); }
-
-// The comparisons are such that NaN stays NaN.
-template <typename Number>
-inline Number activated(Number value, int64_t activation) {
-    const Number zero = {}, six = zero + 6.0f;
-    if (activation) value = value < zero ? zero : value;
-    if (activation == 2) value = value > six ? six : value;
-    return value;
-}
 
 // One panel of the matrix, for some of its blocks of rows. The sums stay in registers for a whole block.
 template <int VECTORS, int BLOCK>
@@ -294,37 +262,6 @@ void run_tile(const Layer& layer, int64_t column, int64_t columns, int64_t first
         finish_pixels(layer.source, layer.finish, column, columns, row, rows, stride, sums);
     else
         finish_examples(layer.finish, column, columns, row, rows, stride, sums);
-}
-
-void add_margins(const Margins& m, int64_t plane) {
-    const float* from = m.input + plane * m.height * m.width;
-    const int64_t row_length = m.phases * m.phase_width;
-    float* to = m.output + plane * m.out_rows * row_length;
-    for (int64_t row = 0; row < m.out_rows; row++, to += row_length) {
-        const int64_t y = row * m.row_step - m.top;
-        if (y < 0 || y >= m.height) {
-            memset(to, 0, sizeof(float) * row_length);
-            continue;
-        }
-        const float* line = from + y * m.width;
-        if (m.column_step == 1) {
-            const int64_t length = smaller(m.width, row_length - m.left);
-            memset(to, 0, sizeof(float) * m.left);
-            memcpy(to + m.left, line, sizeof(float) * length);
-            memset(to + m.left + length, 0, sizeof(float) * (row_length - m.left - length));
-            continue;
-        }
-        for (int64_t phase = 0; phase < m.phases; phase++) {
-            float* places = to + phase * m.phase_width;
-            const int64_t shift = m.left - phase; // place i holds column i * column_step - shift
-            const int64_t before = within((shift + m.column_step - 1) / m.column_step, 0, m.phase_width);
-            const int64_t end = (m.width - 1 + shift) / m.column_step + 1;
-            const int64_t filled = within(m.width + shift > 0 ? end : 0, before, m.phase_width);
-            memset(places, 0, sizeof(float) * before);
-            for (int64_t i = before; i < filled; i++) places[i] = line[i * m.column_step - shift];
-            memset(places + filled, 0, sizeof(float) * (m.phase_width - filled));
-        }
-    }
 }
 
 } // namespace secateur_ISA

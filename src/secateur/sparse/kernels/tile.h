@@ -9,6 +9,10 @@
     /* `columns` columns from `column` on, for the blocks of rows from `first` to before `last`. */                    \
     void run_tile(const Layer&, int64_t column, int64_t columns, int64_t first, int64_t last, float* scratch);         \
     void add_margins(const Margins&, int64_t plane);                                                                   \
+    /* `scratch` has room for one plane with its margins, and some floats to read past its end. */                     \
+    void run_depthwise(const Depthwise&, int64_t plane, float* scratch);                                               \
+    /* `line` has room for the width and the margins on both sides. */                                                 \
+    void take_largest(const Pooling&, int64_t plane, float* line);                                                     \
     }
 
 SECATEUR_INSTRUCTION_SET(baseline)

@@ -1,0 +1,61 @@
+"""Which kernels the sparse layers run on: those that were compiled with the package, those of numba, or none."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from secateur.errors import UsageError
+from secateur.sparse import compiled, native
+
+if TYPE_CHECKING:
+    from secateur.sparse.layers import SparseConv2d, SparseLinear
+
+__all__ = ["Call", "convolution_call", "linear_call", "which", "why_unavailable"]
+
+
+class Call(Protocol):
+    """A layer that is ready for inputs of one shape. It fills an output of `output_shape`."""
+
+    output_shape: tuple[int, ...]
+
+    def __call__(self, x: Tensor, residual: Tensor | None, output: Tensor) -> None: ...
+
+
+def which() -> str | None:
+    """The instruction set of the compiled kernels, or `numba`, or None where there are no kernels at all."""
+    if native.why_unavailable() is None:
+        return native.instruction_set()
+    return "numba" if find_spec("numba") else None
+
+
+def why_unavailable() -> str | None:
+    """None where sparse layers can run; else the reason, to end a sentence with."""
+    return None if find_spec("numba") else native.why_unavailable()
+
+
+def linear_call(layer: SparseLinear, shape: torch.Size) -> Call:
+    if native.why_unavailable() is None:
+        return compiled.LinearCall(layer, shape)
+    _require_numba()
+    from secateur.sparse import numba_kernels
+
+    return numba_kernels.LinearCall(layer, shape)
+
+
+def convolution_call(layer: SparseConv2d, shape: torch.Size) -> Call:
+    if native.why_unavailable() is None:
+        return compiled.ConvolutionCall(layer, shape)
+    _require_numba()
+    from secateur.sparse import numba_kernels
+
+    return numba_kernels.ConvolutionCall(layer, shape)
+
+
+def _require_numba() -> None:
+    reason = why_unavailable()
+    if reason:
+        raise UsageError(f"Sparse layers cannot run here: {reason}, or install numba.")

@@ -1,0 +1,96 @@
+"""Sparse layers where there was no compiler, through numba: slower than the compiled kernels, and in one thread."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from secateur.sparse.geometry import output_size
+from secateur.sparse.packed import PackedMatrix
+
+if TYPE_CHECKING:
+    from secateur.sparse.layers import SparseConv2d, SparseLinear
+
+__all__ = ["ConvolutionCall", "LinearCall"]
+
+_TILE = 64
+
+
+class LinearCall:
+    def __init__(self, layer: SparseLinear, shape: torch.Size) -> None:
+        self.output_shape = (*shape[:-1], layer.matrix.rows)
+        self._parts = _parts(layer.matrix)
+        self._bias, self._activation = layer.bias, layer.activation
+
+    def __call__(self, x: Tensor, residual: Tensor | None, output: Tensor) -> None:
+        examples = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        sums = np.zeros((self.output_shape[-1], len(examples)), np.float32)
+        _multiply(*self._parts, examples.T.contiguous().numpy(), sums)
+        output.copy_(torch.from_numpy(sums).T.reshape(output.shape))
+        _finish(output, self._bias, residual, self._activation)
+
+
+class ConvolutionCall:
+    def __init__(self, layer: SparseConv2d, shape: torch.Size) -> None:
+        self._window = {
+            "kernel_size": layer.kernel,
+            "dilation": layer.dilation,
+            "padding": layer.padding,
+            "stride": layer.stride,
+        }
+        matrices = layer.groups
+        size = output_size((shape[2], shape[3]), layer.kernel, layer.stride, layer.padding, layer.dilation)
+        self.output_shape: tuple[int, ...] = (shape[0], matrices[0].rows * len(matrices), *size)
+        self._parts = [_parts(matrix) for matrix in matrices]
+        self._bias = None if layer.bias is None else layer.bias[:, None, None]
+        self._activation = layer.activation
+
+    def __call__(self, x: Tensor, residual: Tensor | None, output: Tensor) -> None:
+        for image, filled in zip(x, output, strict=True):
+            inputs = F.unfold(image, **self._window).chunk(len(self._parts))
+            for parts, group, sums in zip(self._parts, inputs, filled.chunk(len(self._parts)), strict=True):
+                _multiply(*parts, group.numpy(), sums.zero_().flatten(1).numpy())
+        _finish(output, self._bias, residual, self._activation)
+
+
+def _parts(matrix: PackedMatrix) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32], int]:
+    return matrix.starts.numpy(), matrix.indices.numpy(), matrix.values.numpy(), matrix.panel_width
+
+
+def _finish(output: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str) -> None:
+    if bias is not None:
+        output += bias
+    if residual is not None:
+        output += residual
+    if activation == "relu":
+        output.relu_()
+    elif activation == "relu6":
+        output.clamp_(0, 6)
+
+
+def _add_product(starts: Any, indices: Any, values: Any, panel_width: int, inputs: Any, sums: Any) -> None:
+    """Adds a packed matrix times `inputs` to `sums`, by tiles of columns that are copied into the cache."""
+    columns, block = inputs.shape[1], values.shape[1]
+    tile = np.empty((min(panel_width, inputs.shape[0]), _TILE), np.float32)
+    for first in range(0, columns, _TILE):
+        width = min(_TILE, columns - first)
+        for panel in range(starts.shape[0]):
+            rows = min(panel_width, inputs.shape[0] - panel * panel_width)
+            tile[:rows, :width] = inputs[panel * panel_width : panel * panel_width + rows, first : first + width]
+            for row in range(starts.shape[1] - 1):
+                for stored in range(starts[panel, row], starts[panel, row + 1]):
+                    line = tile[indices[stored]]
+                    for place in range(block):
+                        weight, sum_ = values[stored, place], sums[row * block + place, first : first + width]
+                        for i in range(width):
+                            sum_[i] += weight * line[i]
+
+
+_multiply: Any = njit(nogil=True)(_add_product)

@@ -1,0 +1,33 @@
+"""Max pooling in a kernel of our own: torch's takes a fifth of the time of a sparse ResNet-50."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from secateur.errors import UsageError
+from secateur.sparse import native
+from secateur.sparse.native import Pooling
+
+__all__ = ["MaxPool2d"]
+
+
+class MaxPool2d(nn.Module):
+    """As torch's, without dilation and with the size of the output rounded down."""
+
+    def __init__(self, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> None:
+        super().__init__()
+        self.kernel, self.stride, self.padding = kernel, stride, padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.detach().contiguous()
+        height, width = x.shape[-2:]
+        sizes = zip((height, width), self.kernel, self.stride, self.padding, strict=True)
+        out_height, out_width = ((size + 2 * margin - reach) // step + 1 for size, reach, step, margin in sizes)
+        if out_height < 1 or out_width < 1:
+            raise UsageError(f"An input of {height} × {width} is too small for a window of {self.kernel}.")
+        output = x.new_empty(*x.shape[:-2], out_height, out_width)
+        planes = output.numel() // (out_height * out_width)
+        sizes_of_window = (*self.kernel, *self.stride, *self.padding)
+        pooling = Pooling(None, None, planes, height, width, out_height, out_width, *sizes_of_window)
+        native.take_largest(pooling, x.data_ptr(), output.data_ptr())
+        return output
