@@ -52,6 +52,11 @@ def test_pooling_takes_inputs_that_lie_in_any_way_and_single_images() -> None:
         assert pool(each).equal(F.max_pool2d(each, pool.kernel, pool.stride, pool.padding))
 
 
+def test_other_types_than_float32_are_refused() -> None:
+    with pytest.raises(UsageError, match="float32 on the CPU"):
+        MaxPool2d((2, 2), (2, 2), (0, 0))(torch.ones(1, 1, 4, 4, dtype=torch.float64))
+
+
 def test_an_image_that_is_too_small_is_refused() -> None:
     with pytest.raises(UsageError, match="too small for a window"):
         MaxPool2d((3, 3), (1, 1), (0, 0))(torch.randn(1, 1, 2, 5))

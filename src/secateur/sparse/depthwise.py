@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from secateur.errors import UsageError
 from secateur.sparse import native
 from secateur.sparse.geometry import Geometry
-from secateur.sparse.layers import prepared
+from secateur.sparse.layers import fitting, prepared, ready
 from secateur.sparse.native import ACTIVATIONS, Depthwise
+from secateur.sparse.packed import lies_flat
 
 __all__ = ["depthwise_conv2d"]
 
@@ -45,6 +46,8 @@ def depthwise_conv2d(
 
     def prepare(shape: torch.Size) -> _Call:
         outputs, kernel = weight.shape[0], (weight.shape[2], weight.shape[3])
+        if not all(lies_flat(each) and each.dtype == torch.float32 for each in (weight, bias) if each is not None):
+            raise UsageError("A depthwise layer is not float32 on the CPU any more; make the engine again.")
         if len(shape) != 4 or shape[1] != groups:
             raise UsageError(f"The input has the shape {tuple(shape)}, but the layer takes {groups} channels.")
         geometry = Geometry((shape[0], shape[1], shape[2], shape[3]), 1, kernel, stride, padding, dilation)
@@ -66,12 +69,11 @@ def depthwise_conv2d(
         )
         return _Call((shape[0], outputs, geometry.out_height, geometry.out_width), depthwise, geometry)
 
-    x = x.detach().contiguous()
+    x = ready(x)
     addresses = weight.data_ptr(), None if bias is None else bias.data_ptr()
     call = prepared(layer, x.shape, addresses, prepare)
     output = x.new_empty(call.output_shape)
-    if residual is not None:
-        residual = residual.detach().contiguous()
+    residual = fitting(residual, output)
     added = None if residual is None else residual.data_ptr()
     native.run_depthwise(call.depthwise, x.data_ptr(), added, output.data_ptr())
     return output

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from secateur.errors import SecateurError, UsageError
 
-__all__ = ["BLOCKS", "PackedMatrix", "lies_flat", "stored_weights"]
+__all__ = ["BLOCKS", "PackedMatrix", "lies_flat"]
 
 BLOCKS = (1, 4)
 """Rows that share their indices: single weights, or blocks of 4×1."""
@@ -134,11 +134,6 @@ class PackedMatrix(nn.Module):
 def lies_flat(part: Tensor) -> bool:
     """Whether a kernel can walk through a tensor by its address alone."""
     return part.layout == torch.strided and part.device.type == "cpu" and part.is_contiguous()
-
-
-def stored_weights(weight: Tensor, block: int) -> int:
-    """How many weights `pack` would store, zeros within blocks among them."""
-    return int((_in_blocks(weight, block) != 0).any(1).sum()) * block
 
 
 def _follow(starts: NDArray[np.int32], stored: int) -> bool:

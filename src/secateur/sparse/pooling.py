@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from secateur.errors import UsageError
 from secateur.sparse import native
+from secateur.sparse.layers import ready
 from secateur.sparse.native import Pooling
 
 __all__ = ["MaxPool2d"]
@@ -19,7 +20,7 @@ class MaxPool2d(nn.Module):
         self.kernel, self.stride, self.padding = kernel, stride, padding
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.detach().contiguous()
+        x = ready(x)
         height, width = x.shape[-2:]
         sizes = zip((height, width), self.kernel, self.stride, self.padding, strict=True)
         out_height, out_width = ((size + 2 * margin - reach) // step + 1 for size, reach, step, margin in sizes)
