@@ -106,6 +106,13 @@ def test_tied_weights_count_once_and_follow_their_embedding() -> None:
     assert "0.weight (tied to an embedding)" in str(masks)
 
 
+def test_a_module_with_two_names_counts_once() -> None:
+    layer = nn.Linear(16, 16)
+    masks = secateur.plan_weights(nn.Sequential(layer, nn.ReLU(), layer), 0.5)
+    assert list(masks.layers) == ["0.weight"]
+    assert masks.weights == 256
+
+
 def test_weights_that_share_storage_count_once() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     model[1].weight = nn.Parameter(model[0].weight.data)

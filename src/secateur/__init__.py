@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from secateur.semi_structured import to_semi_structured as to_semi_structured
     from secateur.sparse.engine import SparseEngine as SparseEngine
     from secateur.sparse.engine import sparse_engine as sparse_engine
+    from secateur.sparse.stored.loading import load_engine as load_engine
+    from secateur.sparse.stored.saving import save_engine as save_engine
 
 __version__ = "0.1.0"
 
@@ -68,12 +70,14 @@ _HOME = {
     "hold": "enforce",
     "inspect": "anatomy",
     "load": "checkpoint.loading",
+    "load_engine": "sparse.stored.loading",
     "plan_channels": "channels",
     "plan_weights": "plan",
     "prune": "loop",
     "read_checkpoint": "checkpoint.reading",
     "save": "checkpoint.saving",
     "save_curve": "report.curve",
+    "save_engine": "sparse.stored.saving",
     "sparse_engine": "sparse.engine",
     "to_semi_structured": "semi_structured",
     "train": "loop",

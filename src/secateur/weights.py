@@ -98,7 +98,7 @@ def find_weights(
     every_name = [name for aliases in names.values() for name in aliases]
     for option, patterns in (("keep", keep), ("include", include)):
         require_known(option, patterns, every_name)
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules(remove_duplicate=False))
     found: list[Weight] = []
     left_alone: list[LeftAlone] = []
     for aliases in names.values():

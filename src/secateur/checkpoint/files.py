@@ -8,9 +8,11 @@ takes of the two files the one that the record names, so it does not matter how 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from safetensors.torch import save_file
 from torch import Tensor
@@ -20,10 +22,28 @@ from secateur.checkpoint.record import EXTRAS_FILE, RECORD_FILE, WEIGHTS_FILE, R
 from secateur.checkpoint.strict_json import MOST_BYTES
 from secateur.errors import SecateurError, UsageError
 
-__all__ = ["finish_exchange", "put_in_place", "read_record", "stage", "whole_file"]
+__all__ = ["Layout", "finish_exchange", "put_in_place", "read_record", "stage", "whole_file"]
 
 NEW = ".new"
 _CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names in a folder: of the record, which decides, and of the files that it may speak of."""
+
+    record: str
+    files: tuple[str, ...]
+
+
+CHECKPOINT = Layout(RECORD_FILE, (WEIGHTS_FILE, EXTRAS_FILE))
+
+
+class _Record(Protocol):
+    @property
+    def files(self) -> Mapping[str, StoredFile]: ...
+
+    def to_bytes(self) -> bytes: ...
 
 
 def read_record(folder: Path) -> Record:
@@ -34,22 +54,22 @@ def read_record(folder: Path) -> Record:
         return parse_record(opened.read(MOST_BYTES + 1), str(file))
 
 
-def whole_file(folder: Path, name: str, stored: StoredFile) -> Path:
+def whole_file(folder: Path, name: str, stored: StoredFile, layout: Layout = CHECKPOINT) -> Path:
     """The file that the record was written with, at its place or, after an interrupted exchange, beside it."""
     for file in (folder / name, folder / (name + NEW)):
         if file.is_file() and _is_the_one(file, stored):
             return file
     raise SecateurError(
-        f"{folder / name} is damaged, cut short or missing: it is not the file that {RECORD_FILE} was saved "
-        "with; save the checkpoint again, or copy it again."
+        f"{folder / name} is damaged, cut short or missing: it is not the file that {layout.record} was saved "
+        "with; save it again, or copy it again."
     )
 
 
-def finish_exchange(folder: Path) -> None:
+def finish_exchange(folder: Path, read: Callable[[Path], _Record] = read_record, layout: Layout = CHECKPOINT) -> None:
     """Carries out what an interrupted save left to do, before the next one writes over its files."""
     with suppress(SecateurError):  # without a readable record there is nothing to protect
-        record = read_record(folder)
-        _exchange(folder, record.files)
+        record = read(folder)
+        _exchange(folder, record.files, layout)
 
 
 def stage(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> StoredFile:
@@ -60,19 +80,19 @@ def stage(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> StoredFile:
     return StoredFile(file.stat().st_size, _digest(file))
 
 
-def put_in_place(folder: Path, record: Record) -> None:
+def put_in_place(folder: Path, record: _Record, layout: Layout = CHECKPOINT) -> None:
     """The record first, which decides; then the files that it names."""
-    with saving(folder / RECORD_FILE):
+    with saving(folder / layout.record):
         flush_folder(folder)
-        with replace_file(folder / RECORD_FILE) as partial:
+        with replace_file(folder / layout.record) as partial:
             partial.write_bytes(record.to_bytes())
         flush_folder(folder)
-        _exchange(folder, record.files)
+        _exchange(folder, record.files, layout)
         flush_folder(folder)
 
 
-def _exchange(folder: Path, files: Mapping[str, StoredFile]) -> None:
-    for name in (WEIGHTS_FILE, EXTRAS_FILE):
+def _exchange(folder: Path, files: Mapping[str, StoredFile], layout: Layout) -> None:
+    for name in layout.files:
         staged = folder / (name + NEW)
         if name not in files:
             (folder / name).unlink(missing_ok=True)

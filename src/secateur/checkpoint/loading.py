@@ -15,7 +15,7 @@ from secateur.cut import cut
 from secateur.errors import SecateurError, UsageError, in_brief
 from secateur.weights import unwrap
 
-__all__ = ["load", "restore"]
+__all__ = ["built_for_real", "built_on_meta", "difference", "load", "of_the_same_kind", "restore"]
 
 
 def load(folder: str | Path, build_model: Callable[[], nn.Module]) -> nn.Module:
@@ -28,25 +28,21 @@ def load(folder: str | Path, build_model: Callable[[], nn.Module]) -> nn.Module:
             device, where tensors take no memory. Only where that is not possible, because the code looks at values or
             keeps tensors out of reach, is it called once more for real.
     """
-    if not callable(build_model):
-        raise UsageError(f"build_model is a {type(build_model).__name__}; give a function that builds the model.")
     opened = Opened(Path(folder))
-    model = _built_on_meta(build_model)
+    model = built_on_meta(build_model)
     if model is not None:
         restore(opened, model)
         if not holds_meta(model):
             return model
-    try:
-        model = build_model()
-    except Exception as error:  # the user's code may raise anything
-        raise UsageError(f"build_model failed ({in_brief(error)}); give a function without arguments.") from error
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"build_model returned a {type(model).__name__}; let it return the full-size model.")
+    model = built_for_real(build_model)
     restore(opened, model)
     return model
 
 
-def _built_on_meta(build_model: Callable[[], nn.Module]) -> nn.Module | None:
+def built_on_meta(build_model: Callable[[], nn.Module]) -> nn.Module | None:
+    """None where that does not work."""
+    if not callable(build_model):
+        raise UsageError(f"build_model is a {type(build_model).__name__}; give a function that builds the model.")
     try:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch tells that weights loaded there have no effect
@@ -54,6 +50,16 @@ def _built_on_meta(build_model: Callable[[], nn.Module]) -> nn.Module | None:
     except Exception:  # what only works with values; where the fault is another, the next call shows it
         return None
     return model if isinstance(model, nn.Module) else None
+
+
+def built_for_real(build_model: Callable[[], nn.Module]) -> nn.Module:
+    try:
+        model = build_model()
+    except Exception as error:  # the user's code may raise anything
+        raise UsageError(f"build_model failed ({in_brief(error)}); give a function without arguments.") from error
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"build_model returned a {type(model).__name__}; let it return the full-size model.")
+    return model
 
 
 def restore(opened: Opened, model: nn.Module) -> None:
@@ -74,12 +80,12 @@ def restore(opened: Opened, model: nn.Module) -> None:
         own = opened.record.stored_name(name)
         if own not in weights:
             weights[own] = _laid_out_like(tensor, opened.weight(own))
-        replacements.setdefault(id(tensor), _of_the_same_kind(tensor, weights[own]))
+        replacements.setdefault(id(tensor), of_the_same_kind(tensor, weights[own]))
     for prefix, tensors in ((BUFFER, held.buffers), (ATTRIBUTE, held.attributes)):
         for name, tensor in tensors.items():
             stored = opened.extra(prefix + name, tensor)
             if stored is not None and id(tensor) not in replacements:
-                replacements[id(tensor)] = _of_the_same_kind(tensor, _laid_out_like(tensor, stored))
+                replacements[id(tensor)] = of_the_same_kind(tensor, _laid_out_like(tensor, stored))
     replace_tensors(module, replacements)
     for path, layer in module.named_modules():
         state = opened.extra(EXTRA_STATE + path)
@@ -95,7 +101,7 @@ def _laid_out_like(place: Tensor, stored: Tensor) -> Tensor:
     return torch.empty_like(place, dtype=stored.dtype, device=device, requires_grad=False).copy_(stored)
 
 
-def _of_the_same_kind(place: Tensor, stored: Tensor) -> Tensor:
+def of_the_same_kind(place: Tensor, stored: Tensor) -> Tensor:
     """A parameter in the place of a parameter, trained or not as that one; tied ones share their memory."""
     if not isinstance(place, nn.Parameter):
         return stored
@@ -107,15 +113,21 @@ def _of_the_same_kind(place: Tensor, stored: Tensor) -> Tensor:
 
 def _require_architecture(module: nn.Module, opened: Opened) -> None:
     state = held_by(module).state
-    expected, found = opened.record.architecture, {name: tuple(tensor.shape) for name, tensor in state.items()}
-    for name in sorted({*expected, *found}):
-        if expected.get(name) != found.get(name):
-            was, now = (f"of shape {s[name]}" if name in s else "missing" for s in (expected, found))
-            raise UsageError(
-                f"The checkpoint is of another architecture ({name} was {was}, but build_model has it {now}); "
-                "build the full-size model that was pruned."
-            )
+    if other := difference(opened.record.architecture, state):
+        raise UsageError(
+            f"The checkpoint is of another architecture ({other}); build the full-size model that was pruned."
+        )
     _require_tying(state, opened)
+
+
+def difference(architecture: Mapping[str, tuple[int, ...]], state: Mapping[str, Tensor]) -> str | None:
+    """The first tensor that a model has otherwise than the architecture, to stand within a sentence."""
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    for name in sorted({*architecture, *found}):
+        if architecture.get(name) != found.get(name):
+            was, now = (f"of shape {s[name]}" if name in s else "missing" for s in (architecture, found))
+            return f"{name} was {was}, but build_model has it {now}"
+    return None
 
 
 def _require_tying(state: Mapping[str, Tensor], opened: Opened) -> None:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from secateur.channel_plan import Plan
+from secateur.checkpoint.seal import seal, unseal
 from secateur.checkpoint.strict_json import (
     MOST_BYTES,
-    canonical_digest,
     number_of_elements,
-    parse_object,
     refusing_damage,
     require_keys,
     whole_number,
 )
-from secateur.errors import SecateurError, UsageError
+from secateur.errors import UsageError
 
-__all__ = ["EXTRAS_FILE", "RECORD_FILE", "WEIGHTS_FILE", "Record", "StoredFile", "parse_record"]
+__all__ = [
+    "EXTRAS_FILE",
+    "RECORD_FILE",
+    "WEIGHTS_FILE",
+    "Record",
+    "StoredFile",
+    "checked_names",
+    "checked_shapes",
+    "checked_texts",
+    "parse_record",
+    "parse_stored_file",
+]
 
 RECORD_FILE = "secateur.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -60,10 +69,7 @@ class Record:
     """Why transformers cannot load the folder; None where it can."""
 
     def to_bytes(self) -> bytes:
-        """One line for each key, sealed by a digest of all of them."""
         contents = {
-            "format": _FORMAT,
-            "version": _VERSION,
             "files": {name: asdict(file) for name, file in self.files.items()},
             "architecture": {name: list(shape) for name, shape in self.architecture.items()},
             "tied": dict(self.tied),
@@ -75,9 +81,7 @@ class Record:
             "versions": dict(self.versions),
             "not_from_pretrained": self.not_from_pretrained,
         }
-        contents["digest"] = canonical_digest(contents)
-        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in contents.items()]
-        raw = ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+        raw = seal(contents, _FORMAT, _VERSION)
         if len(raw) > MOST_BYTES:
             raise UsageError(f"The plan, metrics and settings take {len(raw):,} bytes of JSON; give fewer metrics.")
         return raw
@@ -93,28 +97,19 @@ class Record:
 
 def parse_record(raw: bytes, source: str = RECORD_FILE) -> Record:
     with refusing_damage(source):
-        contents = parse_object(raw)
-        if contents.get("format") != _FORMAT:
-            raise SecateurError(f"{source} is not a checkpoint; give a folder that secateur.save wrote.")
-        if type(contents.get("version")) is not int or contents["version"] != _VERSION:
-            raise SecateurError(
-                f"{source} has version {str(contents.get('version'))[:20]!r}, but this secateur reads {_VERSION}; "
-                "use the version of secateur that wrote it."
-            )
-        if contents.pop("digest", None) != canonical_digest(contents):
-            raise ValueError("its digest does not fit its contents")
-        del contents["format"], contents["version"]
+        otherwise = "not a checkpoint; give a folder that secateur.save wrote"
+        contents = unseal(raw, _FORMAT, _VERSION, source=source, otherwise=otherwise)
         require_keys(contents, set(Record.__dataclass_fields__), "the record")
         record = Record(
             files=_checked_files(contents["files"]),
-            architecture=_checked_shapes(contents["architecture"]),
-            tied=_checked_texts(contents["tied"], "tied"),
+            architecture=checked_shapes(contents["architecture"]),
+            tied=checked_texts(contents["tied"], "tied"),
             plan=None if contents["plan"] is None else Plan.from_json(contents["plan"]),
             masks=None if contents["masks"] is None else _checked_masks(contents["masks"]),
-            packed=_checked_names(contents["packed"]),
+            packed=checked_names(contents["packed"]),
             metrics=contents["metrics"],
             settings=contents["settings"],
-            versions=_checked_texts(contents["versions"], "versions"),
+            versions=checked_texts(contents["versions"], "versions"),
             not_from_pretrained=_text_or_none(contents["not_from_pretrained"]),
         )
         _check_agreement(record)
@@ -145,15 +140,17 @@ def _checked_files(files: Any) -> dict[str, StoredFile]:
     """The names are known beforehand, so a record can lead to no other file."""
     if not isinstance(files, dict) or WEIGHTS_FILE not in files or not set(files) <= {WEIGHTS_FILE, EXTRAS_FILE}:
         raise ValueError(f"the files are not {WEIGHTS_FILE} and, at most, {EXTRAS_FILE}")
-    for file in files.values():
-        require_keys(file, {"bytes", "digest"}, "a file")
-        whole_number(file["bytes"])
-        if not isinstance(file["digest"], str) or not _DIGEST.fullmatch(file["digest"]):
-            raise ValueError("a digest is not one")
-    return {name: StoredFile(**file) for name, file in files.items()}
+    return {name: parse_stored_file(file) for name, file in files.items()}
 
 
-def _checked_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
+def parse_stored_file(file: Any) -> StoredFile:
+    require_keys(file, {"bytes", "digest"}, "a file")
+    if not isinstance(file["digest"], str) or not _DIGEST.fullmatch(file["digest"]):
+        raise ValueError("a digest is not one")
+    return StoredFile(whole_number(file["bytes"]), file["digest"])
+
+
+def checked_shapes(shapes: Any) -> dict[str, tuple[int, ...]]:
     if not isinstance(shapes, dict):
         raise ValueError("the architecture is not an object")
     for shape in shapes.values():
@@ -169,19 +166,19 @@ def _checked_masks(masks: Any) -> dict[str, Any]:
             raise ValueError("a mask has more zeros than weights")
     for item in masks["left_alone"]:
         require_keys(item, {"name", "reason"}, "a weight left alone")
-        _checked_texts(item, "a weight left alone")
-    _checked_names([masks["scope"], masks["score"]])
+        checked_texts(item, "a weight left alone")
+    checked_names([masks["scope"], masks["score"]])
     _text_or_none(masks["pattern"])
     return dict(masks)
 
 
-def _checked_texts(texts: Any, where: str) -> dict[str, str]:
+def checked_texts(texts: Any, where: str) -> dict[str, str]:
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise ValueError(f"{where} holds something other than text")
     return texts
 
 
-def _checked_names(names: Any) -> tuple[str, ...]:
+def checked_names(names: Any) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("a name is not text")
     return tuple(names)

@@ -43,7 +43,7 @@ def refusing_damage(source: str) -> Iterator[None]:
 
 def _damage(source: str, error: Exception) -> SecateurError:
     reason = "".join(letter if letter.isprintable() else " " for letter in str(error))[:_LONGEST_REASON]
-    return SecateurError(f"{source} is damaged ({reason.rstrip('.')}); save the checkpoint again, or copy it again.")
+    return SecateurError(f"{source} is damaged ({reason.rstrip('.')}); save it again, or copy it again.")
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
