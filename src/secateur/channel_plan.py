@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from secateur.capture.expressions import Attribute
 from secateur.errors import SecateurError
 from secateur.file_format import require_format
 from secateur.report.tables import aligned, count_text
-from secateur.stored import from_json
+from secateur.stored import from_json, to_json
 from secateur.target.outcome import Outcome
 from secateur.weights import LeftAlone
 
@@ -167,8 +167,8 @@ class Plan:
                 {"module": module, "way": list(way), "old": old, "new": new}
                 for (module, way), (old, new) in self.attributes.items()
             ],
-            "groups": [asdict(group) for group in self.groups],
-            "left_alone": [asdict(item) for item in self.left_alone],
+            "groups": to_json(self.groups),
+            "left_alone": to_json(self.left_alone),
             "parameters": list(self.parameters),
             "macs": list(self.macs),
             "output_shapes": [list(shape) for shape in self.output_shapes],
