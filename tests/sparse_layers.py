@@ -13,7 +13,7 @@ from secateur.sparse.layers import SparseConv2d, SparseLinear
 
 __all__ = ["ACTIVATIONS", "along_an_axis", "assert_close", "convolutions", "dense", "linears", "sparse_weight"]
 
-ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "relu6": F.relu6}
+ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "relu6": F.relu6, "gelu": F.gelu}
 
 
 def sparse_weight(shape: tuple[int, ...], density: float, block: int = 1) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from secateur.sparse import choice, engine
 from secateur.sparse.engine import SparseEngine, sparse_engine
 from secateur.sparse.layers import SparseLinear
 from secateur.sparse.native import why_unavailable
+from secateur.sparse.packed import PackedMatrix
 from tests.sparse_models import BARELY_FASTER, CONTROL, FASTER, SLOWER, UNSURE, assert_same, masked
 
 needs_kernels = pytest.mark.skipif(why_unavailable() is not None, reason="no layer goes sparse without kernels")
@@ -82,6 +83,23 @@ def test_layers_that_are_faster_only_alone_stay_dense(monkeypatch: pytest.Monkey
 
 
 @needs_kernels
+@pytest.mark.parametrize(("ratios", "block"), [((0.5, 0.4), 1), ((0.4, 0.5), 4), ((0.4, 1.2), 4), ((1.2, 0.4), 1)])
+def test_of_blocks_and_single_weights_the_faster_counts(
+    monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, float], block: int
+) -> None:
+    answers = iter([*ratios, 0.5])
+    monkeypatch.setattr(
+        choice, "time_against_dense", lambda *_: (replace(FASTER, ratio=(r := next(answers)), low=r, high=r), CONTROL)
+    )
+    model = one_layer(block=4)
+    fast = quiet_engine(model, torch.randn(4, 64))
+    assert fast.layers[0].sparse
+    assert fast.layers[0].block == block
+    assert [module.block for module in fast.modules() if isinstance(module, PackedMatrix)] == [block]
+    assert_same(fast, model, torch.randn(5, 64))
+
+
+@needs_kernels
 def test_every_layer_is_really_measured() -> None:
     """Whatever it says on this machine."""
     model = masked(SmallResNet((16, 32)))
@@ -95,13 +113,15 @@ def test_every_layer_is_really_measured() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize(("block", "found"), [(1, 1), (2, 1), (4, 4), (8, 4)])
-def test_blocks_are_found_in_the_zeros(block: int, found: int) -> None:
+def test_blocks_are_found_in_the_zeros(measured_as: Callable[[Timing], None], block: int, found: int) -> None:
+    measured_as(FASTER)
     (layer,) = quiet_engine(one_layer(block=block), torch.randn(2, 64)).layers
     assert layer.block == found
 
 
 @needs_kernels
-def test_a_few_zeros_within_blocks_are_stored_along() -> None:
+def test_a_few_zeros_within_blocks_are_stored_along(measured_as: Callable[[Timing], None]) -> None:
+    measured_as(FASTER)
     model = one_layer(block=4)
     weight = model[0].weight.detach()
     kept = weight.nonzero()

@@ -96,6 +96,7 @@ def test_a_transformer_keeps_its_output_class_and_takes_other_lengths() -> None:
     left = calls_left(engine)
     assert "linear.default" not in left
     assert "dropout.default" not in left
+    assert "gelu.default" not in left
     for batch, length in ((1, 8), (2, 8), (5, 13)):
         assert_same(engine, model, **tokens(batch, length))
     by_position = tokens(2, 8)
@@ -107,6 +108,13 @@ def test_the_linear_layers_of_torch_s_own_transformer_are_found() -> None:
     engine = engine_of(model, torch.randn(2, 5, 16))
     assert {layer.name for layer in engine.layers} >= {"linear1", "linear2", "self_attn.out_proj"}
     assert_same(engine, model, torch.randn(3, 7, 16))
+
+
+def test_a_gelu_by_tanh_is_not_taken_for_the_exact_one() -> None:
+    model = masked(nn.Sequential(nn.Linear(16, 16), nn.GELU(approximate="tanh"), nn.Linear(16, 16), nn.GELU()))
+    engine = engine_of(model, torch.randn(2, 16))
+    assert calls_left(engine) == {"gelu.default": 1}
+    assert_same(engine, model, torch.randn(5, 16))
 
 
 class Net(nn.Module):
@@ -293,7 +301,7 @@ def test_a_single_image_without_its_batch_axis_stays_with_torch() -> None:
     assert_same(engine, model, torch.randn(3, 8, 8))
 
 
-STEPS = ("conv", "norm", "relu", "relu_", "relu6", "add", "add_", "view", "half")
+STEPS = ("conv", "norm", "relu", "relu_", "relu6", "gelu", "add", "add_", "view", "half")
 
 
 class Program(nn.Module):
@@ -325,6 +333,8 @@ class Program(nn.Module):
                 return a.relu_()
             case "relu6":
                 return F.relu6(a)
+            case "gelu":
+                return F.gelu(a)
             case "add":
                 return a + b
             case "add_":

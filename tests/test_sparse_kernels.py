@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_unavailable
-from tests.sparse_layers import assert_close, convolutions, dense, linears, sparse_weight
+from tests.sparse_layers import ACTIVATIONS, assert_close, convolutions, dense, linears, sparse_weight
 
 if why_unavailable():
     pytest.skip("the kernels were not compiled", allow_module_level=True)
@@ -141,7 +141,7 @@ def test_what_is_not_finite_spreads_to_where_a_weight_reads_it_and_no_further(
     x = torch.randn(examples, 300)
     x[0, 120] = value
     with using_instruction_set(instructions):
-        for activation in ("none", "relu", "relu6"):
+        for activation in ACTIVATIONS:
             layer = SparseLinear.pack(weight, torch.randn(16), block=block, activation=activation)
             output = layer(x)
             assert output[0, :8].isfinite().all()
@@ -176,7 +176,7 @@ def test_weights_biases_and_residuals_that_are_not_finite(
     weight[2, 7] = bias[5] = residual[0, 9] = value
     x = torch.randn(examples, 40)
     with using_instruction_set(instructions):
-        for activation in ("none", "relu", "relu6"):
+        for activation in ACTIVATIONS:
             layer = SparseLinear.pack(weight, bias, block=block, activation=activation)
             _assert_alike(layer(x, residual), dense(layer, weight, x, residual))
 

@@ -18,13 +18,14 @@ from secateur.sparse.native import why_unavailable
 
 __all__ = ["Activation", "DenseConv2d", "DenseLayer", "DenseLinear", "Pair"]
 
-Activation = Literal["none", "relu", "relu6"]
+Activation = Literal["none", "relu", "relu6", "gelu"]
 Pair = tuple[int, int]
 
 _IN_PLACE: dict[Activation, Callable[[Tensor], Tensor]] = {
     "none": lambda y: y,
     "relu": torch.relu_,
     "relu6": lambda y: F.hardtanh_(y, 0.0, 6.0),
+    "gelu": lambda y: torch.ops.aten.gelu_(y),
 }
 
 

@@ -32,6 +32,7 @@ _ADDITIONS = {aten.add.Tensor, aten.add_.Tensor}
 _RELUS = {aten.relu.default, aten.relu_.default}
 _CLAMPS = {aten.clamp.default, aten.clamp_.default, aten.clamp_min.default, aten.clamp_min_.default}
 _HARDTANHS = {aten.hardtanh.default, aten.hardtanh_.default}
+_GELUS = {aten.gelu.default, aten.gelu_.default}
 _RELU6S = {aten.relu6.default, aten.relu6_.default}
 
 
@@ -181,6 +182,8 @@ def _activation(node: fx.Node) -> Activation | None:
         return "relu"
     if node.target in _RELU6S:
         return "relu6"
+    if node.target in _GELUS and arguments(node)["approximate"] == "none":
+        return "gelu"
     if node.target in _CLAMPS:
         given = arguments(node)
         return _clamping(given["min"], given.get("max"))

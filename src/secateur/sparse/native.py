@@ -35,9 +35,9 @@ __all__ = [
     "why_unavailable",
 ]
 
-ACTIVATIONS = ("none", "relu", "relu6")
+ACTIVATIONS = ("none", "relu", "relu6", "gelu")
 INSTRUCTION_SETS = ("avx512", "avx2", "baseline")
-_VERSION = 4
+_VERSION = 5
 
 
 class _Matrix(Structure):

@@ -73,6 +73,8 @@ def _finish(output: Tensor, bias: Tensor | None, residual: Tensor | None, activa
         output.relu_()
     elif activation == "relu6":
         output.clamp_(0, 6)
+    elif activation == "gelu":
+        torch.ops.aten.gelu_(output)
 
 
 def _add_product(starts: Any, indices: Any, values: Any, panel_width: int, inputs: Any, sums: Any) -> None:

@@ -37,7 +37,7 @@ struct Finish {
     const float* bias;     // may be null
     const float* residual; // laid out like the output; may be null
     int64_t stride;        // from one example or image of the output to the next
-    int64_t activation;    // 0: none, 1: ReLU, 2: ReLU6
+    int64_t activation;    // 0: none, 1: ReLU, 2: ReLU6, 3: GELU
 };
 
 struct Layer {
