@@ -76,7 +76,7 @@ def test_an_engine_comes_back_bit_by_bit(kind: str, tmp_path: Path, monkeypatch:
 def test_blocks_and_layers_that_stayed_dense_come_back(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = iter([FASTER, CONTROL] * 50)
+    answers = iter([FASTER, FASTER, CONTROL, CONTROL] * 50)  # blocks and single weights of every second layer
     monkeypatch.setattr(choice, "time_against_dense", lambda *_: (next(answers), CONTROL))
     engine = engine_of(kind, block=4)
     assert {layer.sparse for layer in engine.layers} == {True, False}
