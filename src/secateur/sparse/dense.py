@@ -1,4 +1,4 @@
-"""Layers in torch's own dense kernels, with what follows them folded in.
+"""Dense layers, with what follows them folded in: in torch's kernels, but for depthwise convolutions.
 
 They are what a sparse layer is timed against, and what stays where it does not pay.
 """

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from secateur.errors import UsageError
 from secateur.sparse import native
+from secateur.sparse.calls import fitting, prepared, ready
 from secateur.sparse.geometry import Geometry
-from secateur.sparse.layers import fitting, prepared, ready
 from secateur.sparse.native import ACTIVATIONS, Depthwise
 from secateur.sparse.packed import lies_flat
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any, TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from secateur.errors import SecateurError, UsageError
 from secateur.sparse import backend
+from secateur.sparse.calls import fitting, prepared, ready
 from secateur.sparse.native import ACTIVATIONS
 from secateur.sparse.packed import PackedMatrix, lies_flat
 
-__all__ = ["SparseConv2d", "SparseLinear", "fitting", "prepared", "ready"]
-
-Call = TypeVar("Call")
+__all__ = ["SparseConv2d", "SparseLinear"]
 
 
 class SparseLinear(nn.Module):
@@ -145,24 +142,6 @@ class SparseConv2d(nn.Module):
         _require_plain(self.groups, self.bias)
 
 
-_MOST_SHAPES = 64
-# Not in the layers themselves: these are addresses, of no use in a copy of a layer.
-_calls: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
-
-
-def prepared(layer: nn.Module, shape: torch.Size, address: Hashable, prepare: Callable[[torch.Size], Call]) -> Call:
-    """From an earlier call with the same shape and the buffers where they were."""
-    known = _calls.get(layer)
-    if known is None:
-        known = _calls.setdefault(layer, {})
-    call: Call | None = known.get((shape, address))
-    if call is None:
-        if len(known) >= _MOST_SHAPES:
-            known.clear()
-        call = known[shape, address] = prepare(shape)
-    return call
-
-
 def _known(activation: str) -> str:
     if activation not in ACTIVATIONS:
         raise UsageError(f"There is no activation {activation!r}; choose one of {', '.join(ACTIVATIONS)}.")
@@ -184,17 +163,3 @@ def _require_plain(matrices: list[PackedMatrix], bias: Tensor | None) -> None:
         raise UsageError("A sparse layer runs in float32 on the CPU only; leave its buffers as and where they are.")
     if bias is not None and bias.shape != (sum(matrix.rows for matrix in matrices),):
         raise SecateurError("A sparse layer is damaged: its bias has another size; pack it again.")
-
-
-def ready(x: Tensor) -> Tensor:
-    if x.dtype != torch.float32 or x.device.type != "cpu":
-        raise UsageError(f"Sparse layers take float32 on the CPU, not {x.dtype} on {x.device}.")
-    return x.detach().contiguous()
-
-
-def fitting(residual: Tensor | None, output: Tensor) -> Tensor | None:
-    if residual is None:
-        return None
-    if residual.shape != output.shape:
-        raise UsageError(f"A residual of {tuple(residual.shape)} cannot be added to {tuple(output.shape)}.")
-    return ready(residual)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from secateur.errors import UsageError
 from secateur.sparse import native
-from secateur.sparse.layers import ready
+from secateur.sparse.calls import ready
 from secateur.sparse.native import Pooling
 
 __all__ = ["MaxPool2d"]
