@@ -188,15 +188,17 @@ def test_peak_memory_is_that_of_the_call_alone() -> None:
     kept: list[Tensor] = []
 
     def allocate() -> None:
-        kept.append(torch.ones(8, 1_000_000))  # 32 MB
+        # Above 32 MiB the allocator always asks the system. Smaller blocks may come from memory that it was unable to
+        # give back: in a process where another library has moved the program break, this test saw 32 MB too few.
+        kept.append(torch.ones(10, 1_000_000))  # 40 MB
         torch.ones(16, 1_000_000)  # 64 MB, freed at once
 
     first = peak_extra_megabytes(allocate)
     assert first is not None
-    assert 90 < first < 120
+    assert 95 < first < 125
     again = peak_extra_megabytes(allocate)
     assert again is not None
-    assert 90 < again < 120, "memory that the first call freed does not hide the second's"
+    assert 95 < again < 125, "memory that the first call freed does not hide the second's"
     idle = peak_extra_megabytes(lambda: None)
     assert idle is not None
     assert idle < 5
