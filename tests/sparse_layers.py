@@ -52,7 +52,7 @@ def linears(draw: Any) -> tuple[SparseLinear, Tensor, Tensor, Tensor | None]:
     """A layer, its weight, an input and a residual."""
     torch.manual_seed(draw(st.integers(0, 2**32)))
     block = draw(st.sampled_from([1, 4]))
-    rows = block * draw(st.integers(1, 40))
+    rows = block * draw(st.integers(1, 40) | st.integers(120, 150))
     columns = draw(st.integers(0, 30) | st.integers(30, 900))
     examples = draw(st.integers(0, 9) | st.integers(10, 200))
     weight = sparse_weight((rows, columns), draw(st.sampled_from([0.0, 0.02, 0.1, 0.5, 1.0])), block)
@@ -71,7 +71,7 @@ def convolutions(draw: Any) -> tuple[SparseConv2d, Tensor, Tensor, Tensor | None
     """The same for a convolution. The image is at least as large as the kernel, once it has its margins."""
     torch.manual_seed(draw(st.integers(0, 2**32)))
     block, groups = draw(st.sampled_from([1, 4])), draw(st.sampled_from([1, 1, 2, 3]))
-    rows, channels = block * draw(st.integers(1, 6)), draw(st.integers(1, 20))
+    rows, channels = block * draw(st.integers(1, 6) | st.just(140 // block)), draw(st.integers(1, 20))
     kernel, stride, padding, dilation, size = (
         tuple(column)
         for column in zip(*(draw(along_an_axis()) for _ in range(2)), strict=True)  # height, width

@@ -26,7 +26,7 @@ NUMBERS = [0.0, -1.5, 1e-45, 3e38, math.inf, -math.inf, math.nan]
 def weights(draw: Any) -> tuple[Tensor, int]:
     torch.manual_seed(draw(st.integers(0, 2**32)))
     block = draw(st.sampled_from([1, 4]))
-    shape = block * draw(st.integers(0, 12)), draw(st.integers(0, 9) | st.integers(100, 900))
+    shape = block * draw(st.integers(0, 12) | st.integers(120, 140)), draw(st.integers(0, 9) | st.integers(100, 900))
     weight = sparse_weight(shape, draw(st.sampled_from([0.0, 0.1, 1.0])), block)
     if weight.numel():
         weight.view(-1)[draw(st.integers(0, weight.numel() - 1))] = draw(st.sampled_from(NUMBERS))
@@ -39,6 +39,20 @@ def test_what_is_packed_comes_out_again(case: tuple[Tensor, int], one_example: b
     packed = PackedMatrix.pack(weight, block, one_example=one_example)
     assert packed.to_dense().view(torch.int32).equal(weight.view(torch.int32))
     assert packed.values.numel() == block * int((weight.unflatten(0, (-1, block)) != 0).any(1).sum())
+
+
+def test_single_rows_are_walked_by_their_length_within_their_group() -> None:
+    packed = PackedMatrix.pack(sparse_weight((300, 400), 0.1))
+    lengths = packed.starts.diff(dim=1)
+    assert len(lengths) > 1
+    for group in lengths.split(128, dim=1):
+        assert (group.diff(dim=1) >= 0).all()
+    assert (lengths[:, 128] < lengths[:, 127]).all(), "rows do not leave their group"
+    assert (
+        PackedMatrix.pack(sparse_weight((300, 400), 0.1, 4), 4)
+        .order[:, :32]
+        .equal(torch.arange(32, dtype=torch.uint8).expand(1, 32))
+    )
 
 
 def test_packing_stores_no_zeros_and_leaves_the_weight_alone() -> None:
@@ -108,6 +122,7 @@ ROUND_THE_INTEGERS = {
     "panel_width": 4,
     # Each is greater than the one before it, if differences may overflow.
     "starts": starts([0, LARGEST, -LARGEST - 1, -1, 0, 2]),
+    "order": torch.arange(5, dtype=torch.uint8)[None],
     "indices": torch.tensor([0, 1], dtype=torch.uint16),
     "values": torch.ones(2, 1),
 }
@@ -140,6 +155,14 @@ DAMAGE: dict[str, Callable[[Parts], Parts]] = {
     "the largest start": at("starts", (1, 8), LARGEST),
     "a gap between panels": at("starts", (1, 0), 0),
     "starts round the integers": lambda _: ROUND_THE_INTEGERS,
+    "a row twice": lambda parts: at("order", (1, 2), int(parts["order"][1, 3]))(parts),
+    "a row after the last": at("order", (0, 0), 8),
+    "a row of another group": at("order", (0, 0), 255),
+    "no order": changed("order", lambda part: part[:, :0]),
+    "an order for one panel": changed("order", lambda part: part[:1]),
+    "an order of 64 bits": changed("order", lambda part: part.long()),
+    "an order that lies apart": changed("order", lambda part: part.T.contiguous().T),
+    "an order elsewhere": changed("order", lambda part: part.to("meta")),
     "an index at the panel's end": at("indices", 0, 112),
     "an index at the narrower panel's end": at("indices", -1, 111),
     "the largest index": at("indices", 5, 65535),
@@ -183,7 +206,7 @@ def damaged(draw: Any) -> Parts:
     """A packed matrix after some of its numbers were overwritten."""
     parts = parts_of(PackedMatrix.pack(*draw(weights())))
     for _ in range(draw(st.integers(1, 3))):
-        name = draw(st.sampled_from(["starts", "indices", "values", "shape", "block", "panel_width"]))
+        name = draw(st.sampled_from(["starts", "order", "indices", "values", "shape", "block", "panel_width"]))
         small = st.integers(-2, 10) | st.integers(-(2**70), 2**70)
         if name == "shape":
             parts["shape"] = tuple(draw(st.permutations([draw(small), draw(st.sampled_from(parts["shape"]))])))
@@ -191,8 +214,8 @@ def damaged(draw: Any) -> Parts:
             parts[name] = draw(small)
         elif parts[name].numel():
             line = parts[name].view(-1)
-            near = {"starts": (-2, 40), "indices": (0, 300), "values": (-1, 1)}[name]
-            far = {"starts": (-LARGEST - 1, LARGEST), "indices": (0, 65535), "values": (-1, 1)}[name]
+            near = {"starts": (-2, 40), "order": (0, 9), "indices": (0, 300), "values": (-1, 1)}[name]
+            far = {"starts": (-LARGEST - 1, LARGEST), "order": (0, 255), "indices": (0, 65535), "values": (-1, 1)}[name]
             value = draw(st.integers(*near) | st.integers(*far))
             line[draw(st.integers(0, len(line) - 1))] = value
     return parts
@@ -213,12 +236,12 @@ def test_what_is_not_refused_runs_as_its_dense_matrix(parts: Parts) -> None:
         assert_close(SparseLinear(matrix, None), dense, torch.randn(examples, matrix.columns))
 
 
-@pytest.mark.parametrize("name", ["starts", "indices"])
+@pytest.mark.parametrize("name", ["starts", "order", "indices"])
 def test_a_damaged_state_dict_is_refused_and_the_layer_stays_as_it_was(name: str) -> None:
     layer = SparseLinear.pack(sparse_weight((8, 30), 0.5), torch.randn(8))
     before = {key: value.clone() for key, value in layer.state_dict().items()}
     damaged = {key: value.clone() for key, value in before.items()}
-    damaged[f"matrix.{name}"].fill_(30_000)
+    damaged[f"matrix.{name}"].fill_(200)
     for assign in (False, True):
         with pytest.raises(SecateurError, match="A packed matrix is damaged"):
             layer.load_state_dict(damaged, assign=assign)

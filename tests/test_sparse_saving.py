@@ -115,8 +115,12 @@ def test_zeros_are_not_stored(tmp_path: Path) -> None:
         name.rpartition(".")[2]: tensor.dtype for name, tensor in load_file(tmp_path / "engine.safetensors").items()
     }
     assert kinds == {
-        "starts": torch.int32, "indices": torch.uint16, "values": torch.float32, "bias": torch.float32
-    }  # fmt: skip
+        "starts": torch.int32,
+        "order": torch.uint8,
+        "indices": torch.uint16,
+        "values": torch.float32,
+        "bias": torch.float32,
+    }
 
 
 LOAD_ELSEWHERE = """

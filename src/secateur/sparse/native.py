@@ -37,13 +37,13 @@ __all__ = [
 
 ACTIVATIONS = ("none", "relu", "relu6", "gelu")
 INSTRUCTION_SETS = ("avx512", "avx2", "baseline")
-_VERSION = 5
+_VERSION = 6
 
 
 class _Matrix(Structure):
     _fields_ = [
         *((name, c_int64) for name in ("rows", "columns", "panel_width", "panels", "block")),
-        *((name, c_void_p) for name in ("starts", "indices", "values")),
+        *((name, c_void_p) for name in ("starts", "order", "indices", "values")),
     ]
 
 
@@ -153,6 +153,7 @@ def prepare(matrix: PackedMatrix, columns: Columns, *, stride: int, bias: Tensor
             matrix.panels,
             matrix.block,
             matrix.starts.data_ptr(),
+            matrix.order.data_ptr(),
             matrix.indices.data_ptr(),
             matrix.values.data_ptr(),
         ),

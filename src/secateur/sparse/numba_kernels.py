@@ -60,8 +60,14 @@ class ConvolutionCall:
         _finish(output, self._bias, residual, self._activation)
 
 
-def _parts(matrix: PackedMatrix) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32], int]:
-    return matrix.starts.numpy(), matrix.indices.numpy(), matrix.values.numpy(), matrix.panel_width
+def _parts(matrix: PackedMatrix) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], int]:
+    return (
+        matrix.starts.numpy(),
+        matrix.rows_walked(),
+        matrix.indices.numpy(),
+        matrix.values.numpy(),
+        matrix.panel_width,
+    )
 
 
 def _finish(output: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str) -> None:
@@ -77,7 +83,9 @@ def _finish(output: Tensor, bias: Tensor | None, residual: Tensor | None, activa
         torch.ops.aten.gelu_(output)
 
 
-def _add_product(starts: Any, indices: Any, values: Any, panel_width: int, inputs: Any, sums: Any) -> None:
+def _add_product(
+    starts: Any, rows_walked: Any, indices: Any, values: Any, panel_width: int, inputs: Any, sums: Any
+) -> None:
     """Adds a packed matrix times `inputs` to `sums`, by tiles of columns that are copied into the cache."""
     columns, block = inputs.shape[1], values.shape[1]
     tile = np.empty((min(panel_width, inputs.shape[0]), _TILE), np.float32)
@@ -86,8 +94,9 @@ def _add_product(starts: Any, indices: Any, values: Any, panel_width: int, input
         for panel in range(starts.shape[0]):
             rows = min(panel_width, inputs.shape[0] - panel * panel_width)
             tile[:rows, :width] = inputs[panel * panel_width : panel * panel_width + rows, first : first + width]
-            for row in range(starts.shape[1] - 1):
-                for stored in range(starts[panel, row], starts[panel, row + 1]):
+            for walked in range(starts.shape[1] - 1):
+                row = rows_walked[panel, walked]
+                for stored in range(starts[panel, walked], starts[panel, walked + 1]):
                     line = tile[indices[stored]]
                     for place in range(block):
                         weight, sum_ = values[stored, place], sums[row * block + place, first : first + width]

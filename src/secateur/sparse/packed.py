@@ -16,8 +16,10 @@ __all__ = ["BLOCKS", "PackedMatrix", "lies_flat"]
 
 BLOCKS = (1, 4)
 """Rows that share their indices: single weights, or blocks of 4×1."""
-# The most columns of a panel, by block. With the columns of a tile they take about 28 and 36 kB.
-_PANEL = {1: 112, 4: 384}
+# The columns of a panel, by block: the fewest take about 28 and 36 kB with the columns of a tile, which the first cache
+# holds; where little is stored, more of them let a row of a panel have this many blocks, which are summed in registers.
+_PANEL = {1: (112, 160, 13), 4: (384, 1024, 100)}
+_GROUP = 128  # rows; as in layer.h, which says why they are sorted
 _WIDEST_PANEL = 2**16
 _MOST_STORED = 2**31 - 1
 
@@ -26,16 +28,25 @@ class PackedMatrix(nn.Module):
     """What `pack` makes of a matrix. Its buffers are plain tensors, so that a state dict holds it."""
 
     starts: Tensor
+    order: Tensor
     indices: Tensor
     values: Tensor
 
     def __init__(
-        self, shape: tuple[int, int], block: int, panel_width: int, starts: Tensor, indices: Tensor, values: Tensor
+        self,
+        shape: tuple[int, int],
+        block: int,
+        panel_width: int,
+        starts: Tensor,
+        order: Tensor,
+        indices: Tensor,
+        values: Tensor,
     ) -> None:
         """Takes buffers as they are; refuses those that a kernel would follow out of bounds."""
         super().__init__()
         (self.rows, self.columns), self.block, self.panel_width = shape, block, panel_width
         self.register_buffer("starts", starts)
+        self.register_buffer("order", order)
         self.register_buffer("indices", indices)
         self.register_buffer("values", values)
         self._check()
@@ -55,14 +66,17 @@ class PackedMatrix(nn.Module):
             raise UsageError(f"There are no kernels for blocks of {block}; choose 1 or 4.")
         if rows % block:
             raise UsageError(f"{rows} rows do not divide into blocks of {block}; pack them one by one.")
-        panels = max(1, -(-columns // (_WIDEST_PANEL if one_example else _PANEL[block])))
-        width = max(1, -(-columns // panels))
         blocks = _in_blocks(weight, block)
+        kept = (blocks != 0).any(1)
+        panels = max(1, -(-columns // (_WIDEST_PANEL if one_example else _panel_width(kept, block))))
+        width = max(1, -(-columns // panels))
         stored = np.zeros((rows // block, panels * width), bool)
-        stored[:, :columns] = (blocks != 0).any(1)
+        stored[:, :columns] = kept
         # By panel, then block of rows, then column: the order in which a kernel walks.
         by_panel = stored.reshape(-1, panels, width).transpose(1, 0, 2)
-        panel, row, place = np.nonzero(by_panel)
+        order = _shorter_first(by_panel, block)
+        by_panel = np.take_along_axis(by_panel, order[:, :, None], 1)
+        panel, walked, place = np.nonzero(by_panel)
         if len(place) * block > _MOST_STORED:
             raise UsageError(f"{len(place) * block:,} weights are too many to pack in one matrix; leave it dense.")
         starts = np.zeros((panels, rows // block + 1), np.int64)
@@ -73,22 +87,27 @@ class PackedMatrix(nn.Module):
             block,
             width,
             torch.from_numpy(starts.astype(np.int32)),
+            torch.from_numpy((order - _first_of_group(rows // block, block)).astype(np.uint8)),
             torch.from_numpy(place.astype(np.uint16)),
-            torch.from_numpy(np.ascontiguousarray(blocks[row, :, panel * width + place])),
+            torch.from_numpy(np.ascontiguousarray(blocks[order[panel, walked], :, panel * width + place])),
         )
+
+    def rows_walked(self) -> NDArray[np.int64]:
+        """By panel: which block of rows each of the stored ones is."""
+        return self.order.numpy() + _first_of_group(self.rows // self.block, self.block)
 
     def to_dense(self) -> Tensor:
         """The matrix with its zeros."""
         counts = np.diff(self.starts.numpy(), axis=1)
         panel = np.repeat(np.arange(self.panels), counts.sum(1))
-        row = np.repeat(np.tile(np.arange(self.rows // self.block), self.panels), counts.ravel())
+        row = np.repeat(self.rows_walked().ravel(), counts.ravel())
         blocks = np.zeros((self.rows // self.block, self.block, self.columns), np.float32)
         blocks[row, :, panel * self.panel_width + self.indices.numpy()] = self.values.numpy()
         return torch.from_numpy(blocks.reshape(self.rows, self.columns))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Checks what comes before any of it is taken over."""
-        own = {name: getattr(self, name) for name in ("starts", "indices", "values")}
+        own = {name: getattr(self, name) for name in ("starts", "order", "indices", "values")}
         coming = [state_dict.get(prefix + name, part) for name, part in own.items()]
         if any(part.shape != new.shape for part, new in zip(own.values(), coming, strict=True)):
             raise SecateurError(
@@ -99,7 +118,7 @@ class PackedMatrix(nn.Module):
 
     def _check(self) -> None:
         sizes = self.rows, self.columns, self.block, self.panel_width
-        parts = self.starts, self.indices, self.values
+        parts = self.starts, self.order, self.indices, self.values
         facts: dict[str, Callable[[], bool]] = {
             "its sizes make no sense": lambda: (
                 all(type(size) is int for size in sizes)
@@ -109,21 +128,27 @@ class PackedMatrix(nn.Module):
                 and 0 < self.panel_width <= _WIDEST_PANEL
             ),
             "its numbers have another type": lambda: (
-                [part.dtype for part in parts] == [torch.int32, torch.uint16, torch.float32]
+                [part.dtype for part in parts] == [torch.int32, torch.uint8, torch.uint16, torch.float32]
             ),
             "its numbers do not lie side by side on the CPU": lambda: all(map(lies_flat, parts)),
             "its parts have other sizes": lambda: (
                 self.starts.shape == (self.panels, self.rows // self.block + 1)
+                and self.order.shape == (self.panels, self.rows // self.block)
                 and self.indices.ndim == 1
                 and self.values.shape == (len(self.indices), self.block)
             ),
             "its rows do not follow one another": lambda: _follow(self.starts.numpy(), len(self.indices)),
+            "a row is not there exactly once in a panel": self._every_row_once,
             "an index lies outside its panel": self._within_panels,
             "the indices of a row do not ascend": lambda: _ascend(self.starts.numpy(), self.indices.numpy()),
         }
         for fault, absent in facts.items():
             if not absent():
                 raise SecateurError(f"A packed matrix is damaged: {fault}; pack it again.")
+
+    def _every_row_once(self) -> bool:
+        in_its_group = (self.order.numpy() < _GROUP // self.block).all()
+        return bool(in_its_group and (np.sort(self.rows_walked(), axis=1) == np.arange(self.rows // self.block)).all())
 
     def _within_panels(self) -> bool:
         ends = np.minimum(self.panel_width, self.columns - np.arange(self.panels) * self.panel_width)
@@ -149,6 +174,26 @@ def _ascend(starts: NDArray[np.int32], indices: NDArray[np.uint16]) -> bool:
     first_of_row = starts[(starts > 0) & (starts < len(indices))]
     ascending[first_of_row - 1] = True
     return bool(ascending.all())
+
+
+def _panel_width(kept: NDArray[np.bool_], block: int) -> int:
+    fewest, most, blocks = _PANEL[block]
+    share = kept.mean() if kept.size else 1.0
+    return most if share * most <= blocks else max(fewest, int(blocks / share))
+
+
+def _shorter_first(stored: NDArray[np.bool_], block: int) -> NDArray[np.int64]:
+    """By panel: the blocks of rows in the order in which a kernel is to walk through them."""
+    panels, blocks, width = stored.shape
+    if block > 1:  # has long loops, and more sums that would lie apart
+        return np.tile(np.arange(blocks), (panels, 1))
+    return np.argsort(_first_of_group(blocks, block) * (width + 1) + stored.sum(2), axis=1, kind="stable")
+
+
+def _first_of_group(blocks: int, block: int) -> NDArray[np.int64]:
+    """For every block of rows, that with which its group begins."""
+    here = np.arange(blocks)
+    return here - here % (_GROUP // block)
 
 
 def _in_blocks(weight: Tensor, block: int) -> NDArray[np.float32]:

@@ -2,11 +2,15 @@
 #pragma once
 #include <cstdint>
 
+// The rows of a matrix, of which the shorter come first in every panel: loops of the same length follow one another, and
+// the processor knows where each will end.
+constexpr int64_t GROUP = 128;
+
 extern "C" {
 
 // A matrix without its zeros. Its columns are cut into panels, and the rows into blocks of one or four. For every panel
 // and block of rows, `starts` tells where the columns begin that are not zero there: `indices` are their places within
-// the panel, and `values` the block's weights at each of them.
+// the panel, and `values` the block's weights at each of them. `order` tells which block of its group each of them is.
 struct PackedMatrix {
     int64_t rows;
     int64_t columns;
@@ -14,6 +18,7 @@ struct PackedMatrix {
     int64_t panels;
     int64_t block;
     const int32_t* starts;   // [panels][rows / block + 1]
+    const uint8_t* order;    // [panels][rows / block]
     const uint16_t* indices; // [stored blocks]
     const float* values;     // [stored blocks][block]
 };

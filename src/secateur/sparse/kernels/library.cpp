@@ -75,11 +75,15 @@ struct Tiles {
 
 int64_t share(int64_t whole, int64_t parts, int64_t part) { return whole / parts * part + std::min(part, whole % parts); }
 
+int64_t groups_of(const PackedMatrix& matrix) { return (matrix.rows + GROUP - 1) / GROUP; }
+
 void run_one(void* context, int64_t task) {
     const Tiles& job = *static_cast<const Tiles*>(context);
     const PackedMatrix& matrix = job.layer->matrix;
     const int64_t tile = task / job.row_parts, part = task % job.row_parts, blocks = matrix.rows / matrix.block;
-    const int64_t first = share(blocks, job.row_parts, part), last = share(blocks, job.row_parts, part + 1);
+    const int64_t group = GROUP / matrix.block, groups = groups_of(matrix);
+    const int64_t first = group * share(groups, job.row_parts, part);
+    const int64_t last = std::min(blocks, group * share(groups, job.row_parts, part + 1));
     const int64_t from = chosen->lanes() * share(job.vectors, job.tiles, tile);
     const int64_t to = std::min(chosen->lanes() * share(job.vectors, job.tiles, tile + 1), job.layer->source.columns);
     const int64_t widest = chosen->widest_tile(matrix.block);
@@ -121,7 +125,7 @@ int64_t run_planes(const Job& job, int64_t planes, int64_t floats, void (*run)(c
 #pragma GCC visibility push(default)
 extern "C" {
 
-int64_t secateur_kernels_version() { return 5; }
+int64_t secateur_kernels_version() { return 6; }
 
 const char* secateur_instruction_set() { return chosen->name; }
 
@@ -142,12 +146,12 @@ int64_t secateur_run_layer(const Layer* prepared, const float* data, const float
     Layer filled = *prepared;
     filled.source.data = data, filled.finish.residual = residual, filled.finish.output = output;
     const Layer* layer = &filled;
-    const int64_t blocks = layer->matrix.rows / layer->matrix.block, columns = layer->source.columns;
-    if (!blocks || !columns) return 0;
+    const int64_t groups = groups_of(layer->matrix), columns = layer->source.columns;
+    if (!groups || !columns) return 0;
     const int64_t vectors = (columns + chosen->lanes() - 1) / chosen->lanes();
     const int64_t widest = chosen->widest_tile(layer->matrix.block) / chosen->lanes();
     const int64_t tiles = (vectors + widest - 1) / widest;
-    const int64_t row_parts = tiles >= threads ? 1 : std::min(blocks, (threads + tiles - 1) / tiles);
+    const int64_t row_parts = tiles >= threads ? 1 : std::min(groups, (threads + tiles - 1) / tiles);
     std::atomic<bool> failed{false};
     Tiles job{layer, tiles, row_parts, vectors, &failed};
     run_tasks(tiles * row_parts, threads, run_one, &job);

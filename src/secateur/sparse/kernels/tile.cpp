@@ -6,19 +6,29 @@ namespace {
 
 constexpr int WIDEST = TILE / LANES;       // vectors of a tile, with rows one by one
 constexpr int WIDEST_OF_FOUR = 3;          // with rows in fours: 12 sums, 3 inputs and a weight fill 16 registers
+constexpr int64_t ROWS_AHEAD = 12;         // of an image's channels, which lie far apart
 
-// One panel of the matrix, for some of its blocks of rows. The sums stay in registers for a whole block.
+// Asks for memory that the processor cannot foresee.
+inline void fetch(const float* from, int64_t floats) {
+    for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(from + i);
+}
+
+// One panel of the matrix, for one group of its rows. The sums stay in registers for a whole block.
 template <int VECTORS, int BLOCK>
 void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t last, const float* inputs, float* sums) {
     constexpr int64_t STRIDE = VECTORS * LANES;
-    const int32_t* starts = matrix.starts + panel * (matrix.rows / matrix.block + 1);
+    const int64_t blocks = matrix.rows / BLOCK;
+    const int32_t* starts = matrix.starts + panel * (blocks + 1);
+    const uint8_t* order = matrix.order + panel * blocks;
     const uint16_t* index = matrix.indices + starts[first];
     const float* weight = matrix.values + int64_t(starts[first]) * BLOCK;
-    for (int64_t block = first; block < last; block++, sums += BLOCK * STRIDE) {
+    for (int64_t block = first; block < last; block++) {
+        float* own = sums + order[block] * BLOCK * STRIDE;
+        if (panel && block + 2 < last) fetch(sums + order[block + 2] * BLOCK * STRIDE, BLOCK * STRIDE);
         Vector sum[BLOCK][VECTORS];
         for (int r = 0; r < BLOCK; r++)
             for (int v = 0; v < VECTORS; v++)
-                sum[r][v] = panel ? load(sums + r * STRIDE + v * LANES) : Vector{};
+                sum[r][v] = panel ? load(own + r * STRIDE + v * LANES) : Vector{};
         const uint16_t* end = matrix.indices + starts[block + 1];
         for (; index < end; index++, weight += BLOCK) {
             const float* input = inputs + int64_t(*index) * STRIDE;
@@ -37,7 +47,7 @@ void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t 
             }
         }
         for (int r = 0; r < BLOCK; r++)
-            for (int v = 0; v < VECTORS; v++) store(sums + r * STRIDE + v * LANES, sum[r][v]);
+            for (int v = 0; v < VECTORS; v++) store(own + r * STRIDE + v * LANES, sum[r][v]);
     }
 }
 
@@ -50,18 +60,22 @@ Multiply multiply_of(int vectors) {
     return multiply<VECTORS, BLOCK>;
 }
 
-// Eight rows of eight become eight columns of eight.
+// Eight rows of eight become eight columns of eight. The loops are unrolled so that the rows stay in registers.
 inline void transpose(Eight rows[8]) {
     Eight pairs[8], fours[8];
+#pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2) {
         pairs[i] = __builtin_shufflevector(rows[i], rows[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
         pairs[i + 1] = __builtin_shufflevector(rows[i], rows[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
     }
+#pragma GCC unroll 2
     for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             fours[i + j] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
             fours[i + j + 2] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
         }
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         rows[i] = __builtin_shufflevector(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
         rows[i + 4] = __builtin_shufflevector(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
@@ -78,8 +92,10 @@ void pack_examples(const Source& source, int64_t column, int64_t columns, int64_
         int64_t k = 0;
         for (; k + 8 <= rows; k += 8) {
             Eight square[8];
+#pragma GCC unroll 8
             for (int i = 0; i < 8; i++) memcpy(&square[i], from + i * source.row_stride + k, sizeof(Eight));
             transpose(square);
+#pragma GCC unroll 8
             for (int i = 0; i < 8; i++) memcpy(packed + (k + i) * stride + n, &square[i], sizeof(Eight));
         }
         for (; k < rows; k++)
@@ -168,8 +184,10 @@ void finish_examples(const Finish& finish, int64_t column, int64_t columns, int6
     for (int64_t n = 0; n < squares_wide; n += 8) {
         for (int64_t m = 0; m < squares_high; m += 8) {
             Eight square[8];
+#pragma GCC unroll 8
             for (int i = 0; i < 8; i++) memcpy(&square[i], sums + (m + i) * stride + n, sizeof(Eight));
             transpose(square);
+#pragma GCC unroll 8
             for (int i = 0; i < 8; i++) {
                 const int64_t at = (column + n + i) * finish.stride + row + m;
                 const Eight values = finished(finish, square[i], row + m, at);
@@ -194,6 +212,7 @@ void finish_pixels(const Source& source, const Finish& finish, int64_t column, i
         for (int64_t m = 0; m < rows; m++, at += pixels, from += stride) {
             const float bias = finish.bias ? finish.bias[row + m] : 0.0f;
             float* to = finish.output + at;
+            if (m + ROWS_AHEAD < rows) fetch(to + ROWS_AHEAD * pixels, length);
             const float* residual = finish.residual ? finish.residual + at : nullptr;
             int64_t i = 0;
             for (; i + LANES <= length; i += LANES) {
@@ -212,29 +231,27 @@ void finish_pixels(const Source& source, const Finish& finish, int64_t column, i
 template <int BLOCK>
 void multiply_one(const Layer& layer, int64_t first, int64_t last) {
     const PackedMatrix& matrix = layer.matrix;
-    const Finish& finish = layer.finish;
+    const int64_t blocks = matrix.rows / BLOCK;
     constexpr int CHAINS = BLOCK == 1 ? 4 : 2;
-    for (int64_t block = first; block < last; block++) {
-        float sum[CHAINS][BLOCK] = {};
-        for (int64_t panel = 0; panel < matrix.panels; panel++) {
-            const int32_t* starts = matrix.starts + panel * (matrix.rows / BLOCK + 1) + block;
-            const float* input = layer.source.data + panel * matrix.panel_width;
-            int64_t i = starts[0];
-            for (; i + CHAINS <= starts[1]; i += CHAINS)
+    float sums[GROUP] = {};
+    for (int64_t panel = 0; panel < matrix.panels; panel++) {
+        const int32_t* starts = matrix.starts + panel * (blocks + 1);
+        const uint8_t* order = matrix.order + panel * blocks;
+        const float* input = layer.source.data + panel * matrix.panel_width;
+        for (int64_t block = first; block < last; block++) {
+            float sum[CHAINS][BLOCK] = {};
+            int64_t i = starts[block];
+            for (; i + CHAINS <= starts[block + 1]; i += CHAINS)
                 for (int c = 0; c < CHAINS; c++)
                     for (int r = 0; r < BLOCK; r++)
                         sum[c][r] += matrix.values[(i + c) * BLOCK + r] * input[matrix.indices[i + c]];
-            for (; i < starts[1]; i++)
+            for (; i < starts[block + 1]; i++)
                 for (int r = 0; r < BLOCK; r++) sum[0][r] += matrix.values[i * BLOCK + r] * input[matrix.indices[i]];
-        }
-        for (int r = 0; r < BLOCK; r++) {
-            const int64_t row = block * BLOCK + r;
-            float value = finish.bias ? finish.bias[row] : 0.0f;
-            for (int c = 0; c < CHAINS; c++) value += sum[c][r];
-            if (finish.residual) value += finish.residual[row];
-            finish.output[row] = activated(value, finish.activation);
+            for (int c = 0; c < CHAINS; c++)
+                for (int r = 0; r < BLOCK; r++) sums[order[block] * BLOCK + r] += sum[c][r];
         }
     }
+    finish_examples(layer.finish, 0, 1, first * BLOCK, (last - first) * BLOCK, 1, sums);
 }
 
 } // namespace
@@ -246,8 +263,12 @@ int64_t lanes() { return LANES; }
 void run_tile(const Layer& layer, int64_t column, int64_t columns, int64_t first, int64_t last, float* scratch) {
     const PackedMatrix& matrix = layer.matrix;
     const bool convolution = layer.source.out_width > 0;
-    if (!convolution && layer.source.columns == 1)
-        return matrix.block == 1 ? multiply_one<1>(layer, first, last) : multiply_one<4>(layer, first, last);
+    const int64_t group = GROUP / matrix.block;
+    if (!convolution && layer.source.columns == 1) {
+        const auto product = matrix.block == 1 ? multiply_one<1> : multiply_one<4>;
+        for (int64_t block = first; block < last; block += group) product(layer, block, smaller(block + group, last));
+        return;
+    }
     const int vectors = int((columns + LANES - 1) / LANES);
     const int64_t stride = int64_t(vectors) * LANES;
     const auto product = matrix.block == 1 ? multiply_of<1, WIDEST>(vectors) : multiply_of<4, WIDEST_OF_FOUR>(vectors);
@@ -255,13 +276,19 @@ void run_tile(const Layer& layer, int64_t column, int64_t columns, int64_t first
     for (int64_t panel = 0; panel < matrix.panels; panel++) {
         const int64_t k0 = panel * matrix.panel_width, rows = smaller(matrix.panel_width, matrix.columns - k0);
         (convolution ? pack_pixels : pack_examples)(layer.source, column, columns, k0, rows, stride, scratch);
-        product(matrix, panel, first, last, scratch, sums);
+        for (int64_t block = first; block < last; block += group) {
+            const int64_t end = smaller(block + group, last), row = block * matrix.block;
+            float* own = sums + (block - first) * matrix.block * stride;
+            product(matrix, panel, block, end, scratch, own);
+            if (panel < matrix.panels - 1) continue;
+            // While the sums are still in the cache.
+            const int64_t rows_done = (end - block) * matrix.block;
+            if (convolution)
+                finish_pixels(layer.source, layer.finish, column, columns, row, rows_done, stride, own);
+            else
+                finish_examples(layer.finish, column, columns, row, rows_done, stride, own);
+        }
     }
-    const int64_t row = first * matrix.block, rows = (last - first) * matrix.block;
-    if (convolution)
-        finish_pixels(layer.source, layer.finish, column, columns, row, rows, stride, sums);
-    else
-        finish_examples(layer.finish, column, columns, row, rows, stride, sums);
 }
 
 } // namespace secateur_ISA

@@ -6,7 +6,8 @@
     namespace secateur_##isa {                                                                                         \
     int64_t lanes();                                                                                                   \
     int64_t widest_tile(int64_t block);                                                                                \
-    /* `columns` columns from `column` on, for the blocks of rows from `first` to before `last`. */                    \
+    /* `columns` columns from `column` on, for the blocks of rows from `first`, with which a group begins, */          \
+    /* to before `last`. */                                                                                            \
     void run_tile(const Layer&, int64_t column, int64_t columns, int64_t first, int64_t last, float* scratch);         \
     void add_margins(const Margins&, int64_t plane);                                                                   \
     /* `scratch` has room for one plane with its margins, and some floats to read past its end. */                     \

@@ -89,7 +89,7 @@ def _packed_layer(layer: DenseLayer, stored: StoredLayer, opened: OpenedEngine, 
 
     def matrix(name: str) -> PackedMatrix:
         assert stored.panel_width is not None
-        parts = [opened.tensor(f"{place}.{name}.{part}") for part in ("starts", "indices", "values")]
+        parts = [opened.tensor(f"{place}.{name}.{part}") for part in ("starts", "order", "indices", "values")]
         shape = layer.rows_in_a_group, prod(layer.weight.shape[1:])
         return PackedMatrix(shape, stored.choice.block, stored.panel_width, *parts)
 
