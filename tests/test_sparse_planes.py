@@ -107,3 +107,16 @@ def test_a_depthwise_convolution_computes_what_torch_does_in_float64(
         )
     assert output.shape == expected.shape
     assert ((output.double() - expected).abs() <= 1e-5 * bound).all()
+
+
+@every_set
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_images_of_every_width(instructions: str, kernel: int) -> None:
+    """Rows shorter than a vector, and those that vectors do not divide."""
+    for width in range(1, 140):
+        conv, x = nn.Conv2d(2, 2, kernel, padding=kernel // 2, groups=2, bias=False), torch.randn(1, 2, 4, width)
+        window = {"stride": (1, 1), "padding": (kernel // 2, kernel // 2), "dilation": (1, 1), "groups": 2}
+        with using_instruction_set(instructions):
+            output = depthwise_conv2d(conv, x, None, activation="none", **window)
+        expected = F.conv2d(x.double(), conv.weight.detach().double(), **window)
+        torch.testing.assert_close(output.double(), expected, rtol=1e-5, atol=1e-5)

@@ -41,8 +41,20 @@ class Geometry:
         )
         self.plane = rows * phases * phase_width
         self.floats = images * all_channels * self.plane + _ROOM
+        self._spans = _spans(width, padding[1], stride[1], phases, phase_width)
         self.margins = Margins(
-            None, None, images * all_channels, height, width, *padding, rows, row_step, phases, phase_width, stride[1]
+            None,
+            None,
+            self._spans.data_ptr(),
+            images * all_channels,
+            height,
+            width,
+            padding[0],
+            rows,
+            row_step,
+            phases,
+            phase_width,
+            stride[1],
         )
         self._offsets = _offsets(channels, kernel, dilation, (self.plane, phases, phase_width))
         row_stride = phases * phase_width * (1 if kernel[0] == 1 else stride[0])
@@ -70,6 +82,14 @@ def output_size(
     if height < 1 or width < 1:
         raise UsageError(f"An input of {size[0]} × {size[1]} is too small for a kernel of {kernel[0]} × {kernel[1]}.")
     return height, width
+
+
+def _spans(width: int, left: int, step: int, phases: int, phase_width: int) -> Tensor:
+    """For each phase of a row, which places hold the image, and its first column there: `Span` in layer.h."""
+    shift = left - torch.arange(phases)  # place i of a phase holds column i * step - shift
+    before = (-(-shift // step)).clamp(0, phase_width)
+    filled = ((width - 1 + shift) // step + 1).clamp(max=phase_width).maximum(before)
+    return torch.stack([before, filled, before * step - shift], 1).contiguous()
 
 
 def _offsets(

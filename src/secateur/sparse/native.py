@@ -75,8 +75,8 @@ class Margins(Structure):
     """A convolution's input and what becomes of it: as in layer.h."""
 
     _fields_ = [
-        *((name, c_void_p) for name in ("input", "output")),
-        *((name, c_int64) for name in ("planes", "height", "width", "top", "left", "out_rows", "row_step")),
+        *((name, c_void_p) for name in ("input", "output", "spans")),
+        *((name, c_int64) for name in ("planes", "height", "width", "top", "out_rows", "row_step")),
         *((name, c_int64) for name in ("phases", "phase_width", "column_step")),
     ]
 

@@ -51,12 +51,18 @@ struct Layer {
     Finish finish;
 };
 
+// Of one phase of a row: from `before` to before `filled` lies the image, from its column `start` on; the rest is zero.
+struct Span {
+    int64_t before, filled, start;
+};
+
 // A convolution's input with margins of zeros, its columns sorted by their remainder after division by the stride.
 struct Margins {
     const float* input;
     float* output;
+    const Span* spans; // [phases]
     int64_t planes, height, width;
-    int64_t top, left;
+    int64_t top;
     int64_t out_rows, row_step; // output rows, and how many input rows lie between them
     int64_t phases, phase_width, column_step;
 };

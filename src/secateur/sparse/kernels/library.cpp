@@ -17,8 +17,8 @@ struct InstructionSet {
     int64_t (*widest_tile)(int64_t);
     void (*run_tile)(const Layer&, int64_t, int64_t, int64_t, int64_t, float*);
     void (*add_margins)(const Margins&, int64_t);
-    void (*run_depthwise)(const Depthwise&, int64_t, float*);
-    void (*take_largest)(const Pooling&, int64_t, float*);
+    void (*run_depthwise)(const Depthwise&, int64_t, int64_t, float*);
+    void (*take_largest)(const Pooling&, int64_t, int64_t, float*);
 };
 
 #define INSTRUCTION_SET(isa, supported)                                                                                \
@@ -94,25 +94,27 @@ void run_one(void* context, int64_t task) {
         job.failed->store(true);
 }
 
-constexpr int64_t ROOM_BEHIND = 64; // what vectors may read past the end
+constexpr int64_t PARTS = 4; // for each thread, so that none waits long for the others
 
-// Every plane by itself, with scratch memory of the thread that takes it.
+// Runs of planes, with scratch memory of the thread that takes them.
 template <typename Job>
-int64_t run_planes(const Job& job, int64_t planes, int64_t floats, void (*run)(const Job&, int64_t, float*),
+int64_t run_planes(const Job& job, int64_t planes, int64_t floats, void (*run)(const Job&, int64_t, int64_t, float*),
                    int64_t threads) {
     struct Context {
         const Job& job;
-        int64_t floats;
-        void (*run)(const Job&, int64_t, float*);
+        int64_t planes, parts, floats;
+        void (*run)(const Job&, int64_t, int64_t, float*);
         std::atomic<bool> failed{false};
-    } context{job, floats, run};
+    } context{job, planes, std::min(planes, threads > 1 ? PARTS * threads : 1), floats, run};
     run_tasks(
-        planes, threads,
-        [](void* given, int64_t plane) {
+        context.parts, threads,
+        [](void* given, int64_t part) {
             Context& context = *static_cast<Context*>(given);
+            const int64_t first = share(context.planes, context.parts, part);
+            const int64_t last = share(context.planes, context.parts, part + 1);
             float* memory = scratch.at_least(context.floats);
             if (memory)
-                context.run(context.job, plane, memory);
+                context.run(context.job, first, last, memory);
             else
                 context.failed.store(true);
         },
@@ -172,7 +174,7 @@ int64_t secateur_run_depthwise(const Depthwise* prepared, const float* input, co
     Depthwise filled = *prepared;
     filled.margins.input = input, filled.residual = residual, filled.output = output;
     const Margins& m = filled.margins;
-    const int64_t floats = m.out_rows * m.phases * m.phase_width + ROOM_BEHIND;
+    const int64_t floats = 2 * (m.out_rows * m.phases * m.phase_width + ROOM_BEHIND);
     return run_planes(filled, filled.images * filled.outputs, floats, chosen->run_depthwise, threads);
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include "layer.h"
 
+constexpr int64_t ROOM_BEHIND = 64; // floats that vectors may read past the end of a plane
+
 #define SECATEUR_INSTRUCTION_SET(isa)                                                                                  \
     namespace secateur_##isa {                                                                                         \
     int64_t lanes();                                                                                                   \
@@ -10,10 +12,10 @@
     /* to before `last`. */                                                                                            \
     void run_tile(const Layer&, int64_t column, int64_t columns, int64_t first, int64_t last, float* scratch);         \
     void add_margins(const Margins&, int64_t plane);                                                                   \
-    /* `scratch` has room for one plane with its margins, and some floats to read past its end. */                     \
-    void run_depthwise(const Depthwise&, int64_t plane, float* scratch);                                               \
+    /* Planes from `first` to before `last`. `scratch` has room for two with their margins and ROOM_BEHIND each. */     \
+    void run_depthwise(const Depthwise&, int64_t first, int64_t last, float* scratch);                                 \
     /* `line` has room for the width and the margins on both sides. */                                                 \
-    void take_largest(const Pooling&, int64_t plane, float* line);                                                     \
+    void take_largest(const Pooling&, int64_t first, int64_t last, float* line);                                       \
     }
 
 SECATEUR_INSTRUCTION_SET(baseline)
