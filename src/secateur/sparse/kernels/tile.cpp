@@ -13,9 +13,47 @@ inline void fetch(const float* from, int64_t floats) {
     for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(from + i);
 }
 
-// One panel of the matrix, for one group of its rows. The sums stay in registers for a whole block.
+// Where the sums of neighbouring pixels of one image go as soon as they are complete.
+struct Pixels {
+    float* output; // of the first row
+    const float* bias;
+    const float* residual;
+    int64_t stride; // from row to row
+    int64_t rest;   // pixels of the last vector
+    float low, high;
+};
+
+// The comparisons are such that NaN stays NaN.
+inline Vector clamped(Vector value, const Pixels& pixels) {
+    const Vector low = Vector{} + pixels.low, high = Vector{} + pixels.high;
+    value = value < low ? low : value;
+    return value > high ? high : value;
+}
+
+template <int VECTORS>
+inline void put(const Pixels& pixels, int64_t row, const Vector (&sums)[VECTORS]) {
+    float* to = pixels.output + row * pixels.stride;
+    const float* residual = pixels.residual ? pixels.residual + row * pixels.stride : nullptr;
+    const float bias = pixels.bias ? pixels.bias[row] : 0.0f;
+#pragma GCC unroll 16
+    for (int v = 0; v < VECTORS; v++, to += LANES) {
+        Vector value = sums[v] + bias;
+        if (v < VECTORS - 1 || pixels.rest == LANES) {
+            if (residual) value += load(residual + v * LANES);
+            store(to, clamped(value, pixels));
+        } else {
+            for (int64_t i = 0; residual && i < pixels.rest; i++) value[i] += residual[v * LANES + i];
+            value = clamped(value, pixels);
+            for (int64_t i = 0; i < pixels.rest; i++) to[i] = value[i];
+        }
+    }
+}
+
+// One panel of the matrix, for one group of its rows. The sums stay in registers for a whole block, and then go to
+// `pixels`, if there are any, and to `sums` otherwise.
 template <int VECTORS, int BLOCK>
-void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t last, const float* inputs, float* sums) {
+void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t last, const float* inputs, float* sums,
+              const Pixels* pixels) {
     constexpr int64_t STRIDE = VECTORS * LANES;
     const int64_t blocks = matrix.rows / BLOCK;
     const int32_t* starts = matrix.starts + panel * (blocks + 1);
@@ -25,6 +63,9 @@ void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t 
     for (int64_t block = first; block < last; block++) {
         float* own = sums + order[block] * BLOCK * STRIDE;
         if (panel && block + 2 < last) fetch(sums + order[block + 2] * BLOCK * STRIDE, BLOCK * STRIDE);
+        if (pixels && block + ROWS_AHEAD / BLOCK < last)
+            for (int r = 0; r < BLOCK; r++)
+                fetch(pixels->output + (order[block + ROWS_AHEAD / BLOCK] * BLOCK + r) * pixels->stride, STRIDE);
         Vector sum[BLOCK][VECTORS];
         for (int r = 0; r < BLOCK; r++)
             for (int v = 0; v < VECTORS; v++)
@@ -46,8 +87,15 @@ void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t 
                     for (int v = 0; v < VECTORS; v++) sum[r][v] += weight[r] * loaded[v];
             }
         }
-        for (int r = 0; r < BLOCK; r++)
+#pragma GCC unroll 4
+        for (int r = 0; r < BLOCK; r++) {
+            if (pixels) {
+                put(*pixels, order[block] * BLOCK + r, sum[r]);
+                continue;
+            }
+#pragma GCC unroll 16
             for (int v = 0; v < VECTORS; v++) store(own + r * STRIDE + v * LANES, sum[r][v]);
+        }
     }
 }
 
@@ -227,6 +275,25 @@ void finish_pixels(const Source& source, const Finish& finish, int64_t column, i
     }
 }
 
+// Whether a tile's sums can go where they belong one row at a time, without the larger code of a GELU.
+inline bool in_one_image(const Layer& layer, int64_t column, int64_t columns) {
+    const int64_t pixels = layer.source.out_height * layer.source.out_width;
+    return pixels && layer.finish.activation != 3 && column % pixels + columns <= pixels;
+}
+
+inline Pixels pixels_of(const Layer& layer, int64_t column, int64_t columns, int64_t row) {
+    const Finish& finish = layer.finish;
+    const int64_t pixels = layer.source.out_height * layer.source.out_width;
+    const int64_t at = column / pixels * finish.stride + row * pixels + column % pixels;
+    return {finish.output + at,
+            finish.bias ? finish.bias + row : nullptr,
+            finish.residual ? finish.residual + at : nullptr,
+            pixels,
+            (columns - 1) % LANES + 1,
+            finish.activation ? 0.0f : -INFINITY,
+            finish.activation == 2 ? 6.0f : INFINITY};
+}
+
 // A single example of a linear layer: no tile, and several sums so that they need not wait for one another.
 template <int BLOCK>
 void multiply_one(const Layer& layer, int64_t first, int64_t last) {
@@ -279,7 +346,12 @@ void run_tile(const Layer& layer, int64_t column, int64_t columns, int64_t first
         for (int64_t block = first; block < last; block += group) {
             const int64_t end = smaller(block + group, last), row = block * matrix.block;
             float* own = sums + (block - first) * matrix.block * stride;
-            product(matrix, panel, block, end, scratch, own);
+            if (panel == matrix.panels - 1 && in_one_image(layer, column, columns)) {
+                const Pixels pixels = pixels_of(layer, column, columns, row);
+                product(matrix, panel, block, end, scratch, own, &pixels);
+                continue;
+            }
+            product(matrix, panel, block, end, scratch, own, nullptr);
             if (panel < matrix.panels - 1) continue;
             // While the sums are still in the cache.
             const int64_t rows_done = (end - block) * matrix.block;
