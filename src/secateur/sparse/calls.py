@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from secateur.errors import UsageError
 
-__all__ = ["fitting", "prepared", "ready"]
+__all__ = ["address", "fitting", "prepared", "ready"]
 
 Call = TypeVar("Call")
 
@@ -33,10 +33,17 @@ def prepared(layer: nn.Module, shape: torch.Size, address: Hashable, prepare: Ca
     return call
 
 
+def address(module: nn.Module | None, buffer: str) -> int:
+    """Looked up where modules keep their buffers: as attributes, they take longer than a small layer."""
+    assert module is not None
+    tensor = module._buffers[buffer]
+    return 0 if tensor is None else tensor.data_ptr()
+
+
 def ready(x: Tensor) -> Tensor:
-    if x.dtype != torch.float32 or x.device.type != "cpu":
+    if x.dtype != torch.float32 or not x.is_cpu:
         raise UsageError(f"Sparse layers take float32 on the CPU, not {x.dtype} on {x.device}.")
-    return x.detach().contiguous()
+    return (x.detach() if x.requires_grad else x).contiguous()
 
 
 def fitting(residual: Tensor | None, output: Tensor) -> Tensor | None:

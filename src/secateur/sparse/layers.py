@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from secateur.errors import SecateurError, UsageError
 from secateur.sparse import backend
-from secateur.sparse.calls import fitting, prepared, ready
+from secateur.sparse.calls import address, fitting, prepared, ready
 from secateur.sparse.native import ACTIVATIONS
 from secateur.sparse.packed import PackedMatrix, lies_flat
 
@@ -43,7 +43,8 @@ class SparseLinear(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         x = ready(x)
-        call = prepared(self, x.shape, _addresses(self.matrix, self.bias), self._prepare)
+        addresses = address(self._modules["matrix"], "values"), address(self, "bias")
+        call = prepared(self, x.shape, addresses, self._prepare)
         output = x.new_empty(call.output_shape)
         call(x, fitting(residual, output), output)
         return output
@@ -118,8 +119,9 @@ class SparseConv2d(nn.Module):
         if x.ndim == 3:  # a single image
             return self(x[None], None if residual is None else residual[None])[0]  # type: ignore[no-any-return]
         x = ready(x)
-        first = cast(PackedMatrix, self.matrices[0])
-        call = prepared(self, x.shape, _addresses(first, self.bias), self._prepare)
+        matrices = cast(nn.Module, self._modules["matrices"])
+        addresses = address(matrices._modules["0"], "values"), address(self, "bias")
+        call = prepared(self, x.shape, addresses, self._prepare)
         output = x.new_empty(call.output_shape)
         call(x, fitting(residual, output), output)
         return output
@@ -150,10 +152,6 @@ def _known(activation: str) -> str:
 
 def _plain(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else bias.detach().float().contiguous()
-
-
-def _addresses(matrix: PackedMatrix, bias: Tensor | None) -> tuple[int, int]:
-    return matrix.values.data_ptr(), 0 if bias is None else bias.data_ptr()
 
 
 def _require_plain(matrices: list[PackedMatrix], bias: Tensor | None) -> None:
