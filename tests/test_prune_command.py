@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from secateur.checkpoint.reading import read_checkpoint
 from secateur.cli import app
+from secateur.report.numbers import byte_text
 from secateur.report.run_report import load_report
 from secateur.run_folder import load_run
 from tests.models import ConvNet
@@ -41,13 +42,15 @@ def test_every_kind_of_pruning_is_one_option(task: Path, options: tuple[str, ...
     code, out, _ = prune(task, "--train", "1", "--finetune", "1", *options)
     assert code == 0
     assert "accuracy" in out
-    assert f"The pruned model is in {task.parent / 'out'}" in out
+    stored = (task.parent / "out" / "model.safetensors").stat().st_size
+    assert f"The pruned model is in {task.parent / 'out'} ({byte_text(stored)})" in out
     assert "channels" in (task.parent / "out" / "report.html").read_text(encoding="utf-8")
     result = load_run(task.parent / "out", ConvNet())
     assert (result.plan is None) == (options[0] in ("--sparsity", "--pattern"))
     assert (result.masks.zeros > 0) == (result.plan is None)
 
 
+@pytest.mark.usefixtures("short_timings")
 def test_the_run_is_measured_and_reported_and_measured_again(task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(task.parent)
     command = [Path(task.name), "--train", "1", "--finetune", "1", "--channels", "0.5", "--json"]

@@ -152,9 +152,13 @@ def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bo
 
         print()
         print_sheet(sheet, Console())
+    from secateur.checkpoint.record import WEIGHTS_FILE
+    from secateur.report.numbers import byte_text
+
+    stored = byte_text((out / WEIGHTS_FILE).stat().st_size)
     print(
-        f"\nThe pruned model is in {out}, and {page} shows it. Next: `secateur measure {out} --runtime all`, "
-        f"`secateur export {out}`; in Python, secateur.load({str(out)!r}, build_model)."
+        f"\nThe pruned model is in {out} ({stored}), and {page} shows it. Next: `secateur measure {out} --runtime "
+        f"all`, `secateur export {out}`; in Python, secateur.load({str(out)!r}, build_model)."
     )
 
 

@@ -30,7 +30,8 @@ NUMBERS = (1, 2, 3, 4)
 _NOTE = (
     "Median, p99 and throughput are by the wall clock; ratios are of the quicker half of the samples, with a 95 % "
     "interval, and count only outside that of the null control, the first model against its own copy. Memory is what "
-    "the first pass took at most beyond what was there before. MACs are of one example, 1 for each multiply-add."
+    "the first pass took at most beyond what was there before. Files are plain ones, which store zeros, too. MACs are "
+    "of one example, 1 for each multiply-add."
 )
 
 
