@@ -83,7 +83,7 @@ def test_zeros_are_stored_only_where_asked_for(task: Path) -> None:
 def test_packed_weights_are_not_taken_for_plain_ones(task: Path) -> None:
     prune(task, "--train", "1", "--finetune", "1", "--sparsity", "0.9")
     weights = str(task.parent / "out" / "model.safetensors")
-    code, _, errors = prune(task, "--from", weights, "--channels", "0.5")
+    code, _, errors = prune(task, "--finetune", "1", "--from", weights, "--channels", "0.5")
     assert code == 2
     assert "holds packed weights without their zeros; load them with secateur.load" in errors
 
@@ -101,6 +101,7 @@ def test_the_target_is_met_and_told(task: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--channels", "50%"), "--finetune 15% is a share of the epochs that the model was trained for"),
         ((), "Say how much to remove"),
         (("--channels", "50%", "--target", "macs=50%", "--finetune", "1"), "either channels=… or target=…"),
         (("--target", "latncy=0.5", "--finetune", "1"), "did you mean 'latency'"),

@@ -32,7 +32,7 @@ def prune(
         typer.Option(help="What is to be left instead: latency=0.5, latency=3ms, macs=50%, params=2M or size=4MB."),
     ] = None,
     sparsity: Annotated[str | None, typer.Option(help="The share of weights to set to zero, such as 90%.")] = None,
-    pattern: Annotated[str | None, typer.Option(help="A pattern of zeros, such as 2:4.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="A pattern of zeros: 2:4, or 4x1 with --sparsity.")] = None,
     weights: Annotated[
         Path | None, typer.Option("--from", help="Trained weights: safetensors, or a state dict.")
     ] = None,
@@ -75,6 +75,11 @@ def prune(
         if not (channels or target or sparsity or pattern):
             raise UsageError(
                 "Say how much to remove: --channels 50%, --target latency=0.5, --sparsity 90% or --pattern 2:4."
+            )
+        if finetune.strip().endswith("%") and not (train or original_epochs):
+            raise UsageError(
+                f"--finetune {finetune} is a share of the epochs that the model was trained for; say how many with "
+                "--original-epochs 100, or how many to fine-tune for with --finetune 2."
             )
         options: dict[str, Any] = {"keep": keep or []}
         if target:

@@ -113,7 +113,7 @@ def _macs_card(report: RunReport) -> str:
     left = f"{after / before:.1%} left" if before else "None"
     notes = [f"{left}; of {report.macs_of}, 1 for each multiply-add."]
     if report.unit == "weights":
-        notes.append("Zeros are multiplied like any number.")
+        notes.append("Dense runtimes multiply zeros like any number.")
     return _card("MACs", short_count(before), short_count(after), notes)
 
 
