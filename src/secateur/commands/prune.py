@@ -76,11 +76,6 @@ def prune(
             raise UsageError(
                 "Say how much to remove: --channels 50%, --target latency=0.5, --sparsity 90% or --pattern 2:4."
             )
-        if finetune.strip().endswith("%") and not (train or original_epochs):
-            raise UsageError(
-                f"--finetune {finetune} is a share of the epochs that the model was trained for; say how many with "
-                "--original-epochs 100, or how many to fine-tune for with --finetune 2."
-            )
         options: dict[str, Any] = {"keep": keep or []}
         if target:
             options |= {"runtime": runtime, "batch": batch, "threads": threads}
@@ -88,6 +83,11 @@ def prune(
             options["pattern"] = pattern
         if measure:
             find_runtime(runtime)  # not after hours of training
+        if finetune.strip().endswith("%") and not (train or original_epochs):
+            raise UsageError(
+                f"--finetune {finetune} is a share of the epochs that the model was trained for; say how many with "
+                "--original-epochs 100, or how many to fine-tune for with --finetune 2."
+            )
         source = load_task(task)
         set_seed(seed)  # a model that is not trained yet starts from the same random weights every time
         with users_errors_in_one_sentence():

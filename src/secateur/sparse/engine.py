@@ -142,4 +142,4 @@ def _why_nothing_is_sparse(choices: tuple[LayerChoice, ...]) -> list[str]:
     if not any(choice.sparsity >= FEWEST_ZEROS for choice in choices):
         return [f'No layer has {FEWEST_ZEROS:.0%} zeros or more; they come from secateur.prune(model, "90%").']
     unavailable = why_unavailable()
-    return [unavailable] if unavailable else []
+    return [f"Nothing is sparse: {unavailable}, or install numba."] if unavailable else []

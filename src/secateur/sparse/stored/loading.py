@@ -67,7 +67,7 @@ def _engine(opened: OpenedEngine, model: nn.Module) -> SparseEngine:
     choices, notes = tuple(layer.choice for layer in record.layers), list(record.notes)
     if packed and (unavailable := why_unavailable()):
         choices = tuple(replace(each, sparse=False, reason="no kernels") if each.sparse else each for each in choices)
-        notes.append(f"What was saved sparse runs dense here: {unavailable}")
+        notes.append(f"What was saved sparse runs dense here: {unavailable}, or install numba.")
     return SparseEngine(network, choices, record.threads, notes, record.origin)
 
 
