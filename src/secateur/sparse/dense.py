@@ -105,6 +105,7 @@ class DenseConv2d(DenseLayer):
         super().__init__(name, weight, bias)
         self.stride, self.dilation, self.groups = stride, dilation, groups
         self.padding = _in_numbers(padding, cast(Pair, tuple(weight.shape[2:])), dilation)
+        self.depthwise = groups > 1 and weight.shape[1] == 1
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if not self.depthwise or isinstance(self.padding, str) or why_unavailable():
@@ -119,10 +120,6 @@ class DenseConv2d(DenseLayer):
             groups=self.groups,
             activation=self.activation,
         )
-
-    @property
-    def depthwise(self) -> bool:
-        return self.groups > 1 and self.weight.shape[1] == 1
 
     def product(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
