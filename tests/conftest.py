@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Before torch is loaded, and for every program that a test starts: threads that wait for a busy core cost more than
@@ -11,14 +12,40 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import torch
 from hypothesis import settings
+from torch import nn
 from torch.utils.data import DataLoader
 
 import secateur
+from secateur import anatomy, channels
+from secateur.dissection import Dissection, dissect
+from secateur.measure import timing
 from tests.cutting import Net, image, net
 from tests.models import ConvNet, blobs
 
 settings.register_profile("secateur", deadline=None, derandomize=True)
 settings.load_profile("secateur")
+
+
+LONGEST = (
+    "docs architectures rules cli resume report_browser distributed export target sparse_engine random_graphs sheet"
+)
+"""The files to begin with: two processes take one file after the other, and a long one at the end keeps one waiting."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.loadscopereorder = False  # xdist's own order begins with the files of the most tests, however short
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {f"test_{name}": place for place, name in enumerate(LONGEST.split())}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _garbage_is_new() -> None:
+    """A measurement of memory collects garbage first: not over all that the test process ever imported, every time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +58,29 @@ def _one_thread_one_seed() -> None:
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was measured on the machine that runs the tests decides nothing in them."""
     monkeypatch.setenv("SECATEUR_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def short_timings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests to which no verdict matters: on a busy machine, a timing would go on until its time is up."""
+    monkeypatch.setattr(timing, "MAX_ROUNDS", timing.MIN_ROUNDS)
+
+
+@pytest.fixture
+def dissect_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that plan one model often and never change it: it is captured and coupled the first time only."""
+    monkeypatch.setattr(channels, "dissect", _dissect_once)
+    monkeypatch.setattr(anatomy, "dissect", _dissect_once)
+
+
+_dissected: tuple[object, Dissection] | None = None
+
+
+def _dissect_once(model: nn.Module, example_inputs: object) -> Dissection:
+    global _dissected
+    if _dissected is None or _dissected[0] is not model:
+        _dissected = model, dissect(model, example_inputs)
+    return _dissected[1]
 
 
 @pytest.fixture

@@ -1,11 +1,7 @@
-"""A short pruning run that the tests kill, starve of disk space or feed with NaN, in a process of its own.
-
-Children come from a fork server that has imported torch already, so that dozens of them start in seconds.
-"""
+"""A short pruning run that the tests kill, starve of disk space or feed with NaN, in a process of its own."""
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import signal
 from collections.abc import Callable, Iterable
@@ -20,12 +16,10 @@ from torch.utils.data import DataLoader
 
 import secateur
 from secateur.task import accuracy
+from tests.forked import FORKS
 from tests.models import ConvNet, blobs
 
 TRAIN, FINETUNE = 8, 4
-
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.killable", "secateur.loop"])
 
 
 def run(folder: Path, metric: Callable[[nn.Module, Iterable[Any]], float] = accuracy) -> secateur.Result:
@@ -57,8 +51,8 @@ def run(folder: Path, metric: Callable[[nn.Module, Iterable[Any]], float] = accu
 
 def start(folder: Path) -> BaseProcess:
     """Starts the run and returns once it is about to begin."""
-    receiver, sender = _context.Pipe(duplex=False)
-    process = _context.Process(target=_announce_and_run, args=(folder, sender))
+    receiver, sender = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=_announce_and_run, args=(folder, sender))
     process.start()
     receiver.recv()
     return process
@@ -66,8 +60,8 @@ def start(folder: Path) -> BaseProcess:
 
 def run_with_full_disk(folder: Path, metrics_before: int) -> str:
     """Lets every write fail after that many measurements, and returns the error's words."""
-    receiver, sender = _context.Pipe(duplex=False)
-    process = _context.Process(target=_starve, args=(folder, metrics_before, sender))
+    receiver, sender = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=_starve, args=(folder, metrics_before, sender))
     process.start()
     message: str = receiver.recv()
     process.join()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
+from functools import lru_cache
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import secateur
 from secateur.channels import NothingToCut
@@ -17,11 +20,17 @@ CUTTABLE = [name for name, architecture in ARCHITECTURES.items() if architecture
 UNCUTTABLE = [name for name, architecture in ARCHITECTURES.items() if not architecture.cuttable]
 
 
+@lru_cache(maxsize=1)
+def untouched(name: str) -> tuple[nn.Module, Any]:
+    """A model for tests that plan and prove, and so leave it as it is."""
+    return ARCHITECTURES[name].build().eval(), ARCHITECTURES[name].inputs()
+
+
+@pytest.mark.usefixtures("dissect_once")
 @pytest.mark.parametrize("amount", [0.25, 0.5, 0.75])
 @pytest.mark.parametrize("name", CUTTABLE)
 def test_all_groups_together(name: str, amount: float) -> None:
-    architecture = ARCHITECTURES[name]
-    model, inputs = architecture.build().eval(), architecture.inputs()
+    model, inputs = untouched(name)
     plan = secateur.plan_channels(model, inputs, amount)
     proof = secateur.verify(model, plan)
     assert proof.error <= 1e-10
@@ -30,20 +39,21 @@ def test_all_groups_together(name: str, amount: float) -> None:
     assert plan.macs[1] <= plan.macs[0]
 
 
+@pytest.mark.usefixtures("dissect_once")
 @pytest.mark.parametrize("name", CUTTABLE)
 def test_some_groups_alone(name: str) -> None:
     prove_groups_alone(name, most=3)
 
 
 @pytest.mark.zoo
+@pytest.mark.usefixtures("dissect_once")
 @pytest.mark.parametrize("name", CUTTABLE)
 def test_each_group_alone(name: str) -> None:
     prove_groups_alone(name, most=1000)
 
 
 def prove_groups_alone(name: str, most: int) -> None:
-    architecture = ARCHITECTURES[name]
-    model, inputs = architecture.build().eval(), architecture.inputs()
+    model, inputs = untouched(name)
     layers = sorted({group.layers[0] for group in secateur.inspect(model, inputs).groups})
     for layer, amount in zip(layers[:most], itertools.cycle([0.5, 0.25, 0.75]), strict=False):
         try:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,15 @@ from secateur.measure.timing import Timing
 from secateur.report.console import rule_of_thumb, speed_verdict
 from secateur.report.curve import save_curve
 from secateur.result import Record, Result
+from tests.brief import SHORT_TIMINGS, write_few_images
 
-COMMAND = [sys.executable, "-c", "from secateur.cli import main; main()"]
+MAIN = "from secateur.cli import main; main()"
+COMMAND = [sys.executable, "-c", MAIN]
+BRIEF = [sys.executable, "-c", SHORT_TIMINGS + MAIN]
 
 
-def run(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, timeout=300, check=False, **options)
+def run(*args: str, command: Sequence[str] = COMMAND, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command, *args], capture_output=True, text=True, timeout=300, check=False, **options)
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -90,14 +94,16 @@ def test_failures_exit_with_1_and_debug_shows_the_traceback(tmp_path: Path) -> N
     assert done.returncode == 1
     assert re.fullmatch(r"secateur: .* could not be written .*", done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
-    debug = run(*args, "--debug", preexec_fn=let_no_file_grow)
+    few = ["--data", str(write_few_images(tmp_path / "data"))]
+    debug = run(*args, *few, "--debug", preexec_fn=let_no_file_grow)
     assert debug.returncode == 1
     assert "Traceback" in debug.stderr
 
 
 def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
-    args = ["demo", "--epochs", "0.2", "--out", str(tmp_path / "demo"), "--seed", "5"]
-    first = subprocess.Popen([*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    data = write_few_images(tmp_path / "data", train=256, test=100)
+    args = ["demo", "--epochs", "1", "--out", str(tmp_path / "demo"), "--seed", "5", "--data", str(data)]
+    first = subprocess.Popen([*BRIEF, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "demo" / "zeros-90" / "run.json").exists():
         assert first.poll() is None
         time.sleep(0.01)
@@ -107,7 +113,7 @@ def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     assert "goes on from the last finished epoch" in errors
     assert "Traceback" not in errors
 
-    second = run(*args, "--json")
+    second = run(*args, "--json", command=BRIEF)
     assert second.returncode == 0, second.stderr
     assert "dense: train epoch" not in second.stderr, "the training is not repeated"
     outcome = json.loads(second.stdout)
@@ -132,7 +138,7 @@ def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     assert nowhere.returncode == 2
     assert (tmp_path / "demo" / "demo.json").exists(), "a call that cannot work does not cost the last outcome"
 
-    third = run(*args, env={**os.environ, "COLUMNS": "80"})
+    third = run(*args, command=BRIEF, env={**os.environ, "COLUMNS": "80"})
     assert third.returncode == 0, third.stderr
     assert "dense: train epoch 1/1" in third.stderr, "a finished demo is made anew"
     assert "…" not in third.stdout, "the table fits 80 columns"

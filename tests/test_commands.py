@@ -18,12 +18,13 @@ import secateur
 from secateur.cli import app
 from secateur.measure.runtimes import RUNTIMES
 from secateur.run_folder import load_run
+from tests.brief import SHORT_TIMINGS
 from tests.models import ConvNet, blobs
 from tests.test_runtimes import runtime_that_adds
 from tests.test_task_file import TASK
 
 ROOT = Path(__file__).parent.parent
-COMMAND = [sys.executable, "-c", "from secateur.cli import main; main()"]
+COMMAND = [sys.executable, "-c", SHORT_TIMINGS + "from secateur.cli import main; main()"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
 
 
@@ -90,6 +91,7 @@ def test_measure_shows_the_dense_model_and_its_runs(folder: Path) -> None:
     assert "measure: 6/6 eager: timing batch 8" in done.stderr
 
 
+@pytest.mark.usefixtures("short_timings")
 def test_measure_prints_json_and_nothing_else_on_stdout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -167,7 +169,9 @@ def test_debug_shows_the_users_own_traceback(folder: Path) -> None:
     assert "ValueError: not today" in done.stderr
 
 
-def test_sensitivity_is_interrupted_goes_on_and_is_saved(folder: Path, tmp_path: Path) -> None:
+def test_sensitivity_is_interrupted_goes_on_and_is_saved(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The metric waits until the test has seen the first evaluations, so that Ctrl-C comes in the middle."""
     slow = """
 def metric(model, loader):
@@ -208,14 +212,16 @@ def metric(model, loader):
     assert not out.exists()
 
     (folder / "wait").unlink()
-    done = run(*args, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 0, done.stderr
     assert (folder / "evaluations").read_text() == "x" * (1 + 2 * 3), "nothing was evaluated twice"
     assert "metric with one group cut" in done.stdout
     assert f"The numbers are in {out}" in done.stdout
     assert "conv" in (tmp_path / "s.html").read_text()
 
-    again = run(*args, "--amount", "50%", "--json", cwd=folder)
+    again = CliRunner().invoke(app, [*args, "--amount", "50%", "--json"])
     assert json.loads(again.stdout) == json.loads(out.read_text())
     assert [len(group["points"]) for group in json.loads(again.stdout)["groups"]] == [1, 1]
     assert "sensitivity:" not in again.stderr, "all of it was known"

@@ -1,7 +1,6 @@
 """The embedded Fashion-MNIST and the reader of IDX files."""
 
 import gzip
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 
 import secateur
 from secateur.data.fashion_mnist import DEBIAN_FOLDER, EMBEDDED_FOLDER, find_folder, load_fashion_mnist, read_idx
+from tests.brief import write_idx
 
 
 def test_the_subset_is_balanced_whole_and_small() -> None:
@@ -39,11 +39,6 @@ def test_the_full_set_is_found_and_the_subset_comes_from_it() -> None:
     subset = load_fashion_mnist()[1].tensors[0]
     everything = {image.numpy().tobytes() for image in test.tensors[0]}
     assert all(image.numpy().tobytes() in everything for image in subset)
-
-
-def write_idx(file: Path, array: np.ndarray) -> None:
-    content = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
-    file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Real two-process runs, launched with torchrun over gloo."""
+"""Real two-process runs over gloo: one launched with torchrun, the others as torchrun does it, from a fork server."""
 
 import subprocess
 import sys
@@ -8,36 +8,42 @@ import pytest
 import torch
 
 import secateur
+from tests.forked import run_ranks
 
-SCRIPTS = Path(__file__).parent / "scripts"
+HOLD, LOOP = (Path(__file__).parent / "scripts" / name for name in ("distributed_hold.py", "distributed_loop.py"))
 
 
-def torchrun(processes: int, script: str, *args: str) -> str:
+def torchrun(processes: int, script: Path, *args: str) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    done = subprocess.run(
-        [*command, str(SCRIPTS / script), *args], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = subprocess.run([*command, str(script), *args], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+
+
+def loop(processes: int, folder: Path, *modes: str) -> Path:
+    """The folder, with what the processes ended with; a batch is 64 examples, however many share them."""
+    folder.mkdir(exist_ok=True)
+    run_ranks(LOOP, str(folder), str(64 // processes), *modes, processes=processes, folder=folder)
+    return folder
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
-def test_zeros_stay_zero_in_two_processes(mode: str) -> None:
-    assert torchrun(2, "distributed_hold.py", mode).count("zeros stayed zero") == 2
+def test_zeros_stay_zero_in_two_processes(mode: str, tmp_path: Path) -> None:
+    assert run_ranks(HOLD, mode, processes=2, folder=tmp_path).count("zeros stayed zero") == 2
 
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("one")
-    torchrun(1, "distributed_loop.py", str(folder), "64")
-    return folder
+    return loop(1, tmp_path_factory.mktemp("one"))
 
 
-@pytest.mark.parametrize("modes", [[], ["interrupted"], ["fsdp"], ["fsdp", "interrupted"]], ids=" ".join)
+@pytest.mark.parametrize("modes", [["torchrun"], ["interrupted"], ["fsdp"], ["fsdp", "interrupted"]], ids=" ".join)
 def test_two_processes_equal_one_with_the_same_global_batch(
     one_process: Path, tmp_path: Path, modes: list[str]
 ) -> None:
-    torchrun(2, "distributed_loop.py", str(tmp_path), "32", *modes)
+    if modes == ["torchrun"]:
+        torchrun(2, LOOP, str(tmp_path), "32")
+    else:
+        loop(2, tmp_path, *modes)
     assert (tmp_path / "processes-1.txt").read_text() == "2"
 
     masks = secateur.Masks.load(one_process / "masks-0.safetensors")
@@ -54,9 +60,8 @@ def test_two_processes_equal_one_with_the_same_global_batch(
 
 @pytest.mark.parametrize("modes", [[], ["interrupted"]], ids=["", "interrupted"])
 def test_channels_cut_in_two_processes_equal_those_cut_in_one(tmp_path: Path, modes: list[str]) -> None:
-    for processes, batch in ((1, "64"), (2, "32")):
-        (tmp_path / str(processes)).mkdir()
-        torchrun(processes, "distributed_loop.py", str(tmp_path / str(processes)), batch, "channels", *modes)
+    for processes in (1, 2):
+        loop(processes, tmp_path / str(processes), "channels", *modes)
     one = torch.load(tmp_path / "1" / "model-0.pt", weights_only=True)
     assert one["0.weight"].shape == (32, 16)
     plans = [secateur.read_checkpoint(tmp_path / processes / "run").plan for processes in ("1", "2")]
@@ -68,7 +73,7 @@ def test_channels_cut_in_two_processes_equal_those_cut_in_one(tmp_path: Path, mo
 
 
 def test_processes_that_would_choose_differently_use_the_first_ones_masks(tmp_path: Path) -> None:
-    torchrun(2, "distributed_loop.py", str(tmp_path), "32", "undecided")
+    loop(2, tmp_path, "undecided")
     first, second = (secateur.Masks.load(tmp_path / f"masks-{rank}.safetensors") for rank in (0, 1))
     assert first == second
     weights = [torch.load(tmp_path / f"model-{rank}.pt", weights_only=True) for rank in (0, 1)]

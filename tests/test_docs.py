@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -24,11 +24,13 @@ from typer.testing import CliRunner
 import secateur
 from scripts.write_command_tables import with_tables
 from secateur.cli import app
+from tests.brief import SHORT_TIMINGS, write_few_images
 from tests.models import ConvNet
 from tests.test_task_file import TASK
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
 MULTI_GPU = ROOT / "docs" / "multi-gpu.md"
@@ -88,16 +90,46 @@ def test_every_block_is_found_and_compiles() -> None:
             compile(block.code, page.name, "exec")
 
 
+@pytest.fixture(scope="module")
+def warm_python() -> Iterator[Callable[[Path], None]]:
+    """Runs a script in a process of its own that does not have to import torch first."""
+    server = subprocess.Popen(
+        [sys.executable, Path(__file__).parent / "scripts" / "warm_python.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    assert server.stdin
+    assert server.stdout
+
+    def run(script: Path) -> None:
+        print(script, file=server.stdin)
+        assert server.stdout.readline() == "0\n", (script.parent / "told.txt").read_text()[-3000:]
+
+    with server:
+        yield run
+        server.stdin.close()
+
+
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page != MULTI_GPU and blocks(page, "python")], ids=lambda page: page.name
 )
-def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
-    code = [block.code for block in blocks(page, "python") if not block.not_run]
+def test_the_python_blocks_of_a_page_run_in_order(
+    page: Path, tmp_path: Path, warm_python: Callable[[Path], None]
+) -> None:
+    few = f"load_fashion_mnist(__import__('pathlib').Path({str(write_few_images(tmp_path / 'images'))!r}))"
+    code = [block.code.replace("load_fashion_mnist()", few) for block in blocks(page, "python") if not block.not_run]
+    if page != README:
+        code.insert(0, SHORT_TIMINGS)
     if page.name == "torchvision-timm.md":
         code.insert(0, f"import sys\nsys.path += [{str(STAND_INS)!r}, {str(ROOT)!r}]\n")
     script = tmp_path / "page.py"
     script.write_text("\n".join(code), encoding="utf-8")
-    run_python(str(script), cwd=tmp_path)
+    if page == README:  # once as a reader has it: in a Python that has imported nothing
+        run_python(str(script), cwd=tmp_path)
+    else:
+        warm_python(script)
 
 
 def reads_secateur(args: list[str]) -> None:
@@ -141,6 +173,7 @@ def test_the_commands_of_a_page_are_read_by_the_programs_they_call(page: Path) -
             READERS[program](args)
 
 
+@pytest.mark.usefixtures("short_timings")
 def test_the_commands_of_the_command_line_page_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # a task file's folder joins it

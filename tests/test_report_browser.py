@@ -51,18 +51,27 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 class Visit:
-    """An open page and whatever went wrong on it."""
+    """An open page and whatever went wrong on it. The tab was blank: a new one takes seconds to get going."""
 
-    def __init__(self, browser: Any, file: Path, viewport: dict[str, int] = DESK, **options: Any) -> None:
-        self.page = browser.new_page(viewport=viewport, **options)
+    def __init__(self, tab: Any, file: Path, viewport: dict[str, int] = DESK, color_scheme: str = "light") -> None:
+        self.page = tab
         self.faults: list[str] = []
-        self.page.on("console", lambda message: self.faults.append(message.text))
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("request", lambda asked: self.faults.extend([asked.url] * (asked.url != file.as_uri())))
-        self.page.goto(file.as_uri())
+        self.listeners: dict[str, Callable[[Any], None]] = {
+            "console": lambda message: self.faults.append(message.text),
+            "pageerror": lambda error: self.faults.append(str(error)),
+            "request": lambda asked: self.faults.extend([asked.url] * (asked.url != file.as_uri())),
+        }
+        for event, listener in self.listeners.items():
+            tab.on(event, listener)
+        tab.set_viewport_size(viewport)
+        tab.emulate_media(media="screen", color_scheme=color_scheme)
+        tab.goto(file.as_uri())
 
     def close(self) -> None:
-        self.page.close()
+        for event, listener in self.listeners.items():
+            self.page.remove_listener(event, listener)
+        self.page.mouse.move(0, 0)
+        self.page.goto("about:blank")
 
     def look(self, name: str, tmp_path: Path) -> None:
         folder = Path(os.environ.get("SECATEUR_SCREENSHOTS", tmp_path))
@@ -73,11 +82,23 @@ class Visit:
         return str(self.page.locator(selector).first.evaluate(script))
 
 
+@pytest.fixture(scope="module")
+def tabs(browser: Any) -> list[Any]:
+    """Blank ones."""
+    return []
+
+
 @pytest.fixture
-def visit(browser: Any, pages: dict[str, Path]) -> Iterator[Callable[..., Visit]]:
+def visit(browser: Any, tabs: list[Any], pages: dict[str, Path]) -> Iterator[Callable[..., Visit]]:
     """Opens a page by its name."""
     with ExitStack() as opened:
-        yield lambda name, *where, **how: opened.enter_context(closing(Visit(browser, pages[name], *where, **how)))
+
+        def open_page(name: str, *where: Any, **how: Any) -> Visit:
+            tab = tabs.pop() if tabs else browser.new_page()
+            opened.callback(tabs.append, tab)
+            return opened.enter_context(closing(Visit(tab, pages[name], *where, **how)))
+
+        yield open_page
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -43,9 +43,8 @@ def example(case: Case) -> tuple[nn.Module, Any]:
     return model, case.inputs()
 
 
-def check(case: Case, amount: float, strict: bool = True) -> None:
+def check(case: Case, amount: float, model: nn.Module, inputs: Any, strict: bool = True) -> None:
     """The plan is exact; and, if strict, cuts what it should."""
-    model, inputs = example(case)
     left_alone = {item.name: item.reason for item in secateur.inspect(model, inputs).left_alone} if case.left else {}
     for layer, reason in case.left.items():
         assert reason in left_alone.get(layer, "it is not left alone") or not strict, (layer, left_alone)
@@ -63,6 +62,7 @@ def check(case: Case, amount: float, strict: bool = True) -> None:
         tensor = plan.tensors[name.partition("#")[0]]
         assert tensor.new_shape[axis] == round(tensor.shape[axis] * (1 - amount)), (
             name,
+            amount,
             tensor.shape,
             tensor.new_shape,
         )
@@ -89,20 +89,23 @@ def cases() -> list[Any]:
     return [pytest.param(case, id=case.name, marks=marks.get(case.name, ())) for case in CASES]
 
 
-@pytest.mark.parametrize("amount", AMOUNTS)
+@pytest.mark.usefixtures("dissect_once")
 @pytest.mark.parametrize("case", cases())
-def test_the_cut_is_exact(case: Case, amount: float) -> None:
-    check(case, amount)
+def test_the_cut_is_exact(case: Case) -> None:
+    model, inputs = example(case)
+    for amount in AMOUNTS:
+        check(case, amount, model, inputs)
 
 
 # Taken apart before a rule sees them, except in inference mode: nothing is cut then.
 COMPOSITE = frozenset("conv1d conv2d conv3d conv_transpose2d pad tile grid_sampler".split())
 
 
+@pytest.mark.usefixtures("dissect_once")
 @pytest.mark.parametrize("case", [case for case in CASES if case.name not in BUGS], ids=str)
 def test_the_cut_is_exact_where_operators_arrive_whole(case: Case) -> None:
     with torch.inference_mode():
-        check(case, 0.5, strict=not operators(case) & COMPOSITE)
+        check(case, 0.5, *example(case), strict=not operators(case) & COMPOSITE)
 
 
 # What torch's own counter does not know.
