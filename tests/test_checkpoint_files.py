@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torch import nn
 
 import secateur
 from tests.checkpoints import Language, assert_loads_as, masked, pruned, state_bits, words
+from tests.killed_saves import killed_while
 
 Saved = tuple[nn.Module, list[secateur.Plan | secateur.Masks]]
 
@@ -30,32 +29,6 @@ def save(saved: Saved, folder: Path) -> None:
     secateur.save(model, applied, folder, dense=len(applied) == 0)
 
 
-def changes_files(event: str, args: tuple[Any, ...]) -> bool:
-    writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)
-    return bool(writes) or event in ("os.rename", "os.remove", "os.mkdir", "os.chmod")
-
-
-def save_killed(saved: Saved, folder: Path, step: int) -> bool:
-    """In a process that is killed before its so-manyth operation on a file; False where it ended before that."""
-    child = os.fork()
-    if child == 0:
-        left = step
-
-        def kill_in_time(event: str, args: tuple[Any, ...]) -> None:
-            nonlocal left
-            if changes_files(event, args) and str(folder) in str(args):
-                left -= 1
-                if left < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(kill_in_time)
-        try:
-            save(saved, folder)
-        finally:
-            os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-
-
 def found_in(folder: Path, choices: list[Saved]) -> int:
     loaded = state_bits(secateur.load(folder, Language))
     return next(i for i, (model, _) in enumerate(choices) if state_bits(model) == loaded)
@@ -68,7 +41,7 @@ def test_killed_at_any_moment_the_old_checkpoint_or_the_new_one_is_there(tmp_pat
     while killed:
         folder = tmp_path / str(len(outcomes))
         save(choices[0], folder)
-        killed = save_killed(choices[1], folder, len(outcomes))
+        killed = killed_while(partial(save, choices[1], folder), folder, len(outcomes))
         outcomes.append(found_in(folder, choices))
         if outcomes.count(1) == 1:
             killed_again(folder, choices)
@@ -87,7 +60,7 @@ def killed_again(folder: Path, choices: list[Saved]) -> None:
     while killed:
         again = folder.with_name(f"{folder.name}-{step}")
         shutil.copytree(folder, again)
-        killed = save_killed(choices[2], again, step)
+        killed = killed_while(partial(save, choices[2], again), again, step)
         assert found_in(again, choices) in ((1, 2) if killed else (2,))
         step += 1
 
@@ -96,7 +69,7 @@ def test_a_kill_before_anything_is_there_leaves_nothing_or_all(tmp_path: Path) -
     choices = versions()
     for step in range(40):
         folder = tmp_path / str(step)
-        killed = save_killed(choices[0], folder, step)
+        killed = killed_while(partial(save, choices[0], folder), folder, step)
         if (folder / "secateur.json").exists():
             assert found_in(folder, choices) == 0
         if not killed:

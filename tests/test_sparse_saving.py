@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from secateur.sparse.packed import PackedMatrix
 from secateur.sparse.stored import loading
 from secateur.sparse.stored.loading import load_engine
 from secateur.sparse.stored.saving import save_engine
+from tests.killed_saves import killed_while
 from tests.sparse_engines import ENGINES, Branching, engine_of, outputs, resnet
 from tests.sparse_models import CONTROL, FASTER, masked
 
@@ -294,29 +294,6 @@ def test_inputs_that_a_record_cannot_describe_are_refused_before_anything_is_wri
     assert not (tmp_path / "new").exists()
 
 
-def save_killed(engine: SparseEngine, folder: Path, step: int) -> bool:
-    """In a process that is killed before its so-manyth operation on a file; False where it ended before that."""
-    child = os.fork()
-    if child == 0:
-        left = step
-
-        def kill_in_time(event: str, args: tuple[Any, ...]) -> None:
-            nonlocal left
-            writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)
-            changes = writes or event in ("os.rename", "os.remove", "os.mkdir", "os.chmod")
-            if changes and str(folder) in str(args):
-                left -= 1
-                if left < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(kill_in_time)
-        try:
-            save_engine(engine, folder)
-        finally:
-            os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-
-
 def test_killed_at_any_moment_the_old_engine_or_the_new_one_is_there(tmp_path: Path) -> None:
     engines = [engine_of("in place") for _ in range(3)]
     x = ENGINES["in place"][1](2)
@@ -330,7 +307,7 @@ def test_killed_at_any_moment_the_old_engine_or_the_new_one_is_there(tmp_path: P
     while killed:
         folder = tmp_path / str(len(found))
         save_engine(engines[0], folder)
-        killed = save_killed(engines[1], folder, len(found))
+        killed = killed_while(partial(save_engine, engines[1], folder), folder, len(found))
         found.append(found_in(folder))
         if found.count(1) == 1:
             killed_again(engines[2], folder, found_in)
@@ -349,7 +326,7 @@ def killed_again(engine: SparseEngine, folder: Path, found_in: Callable[[Path], 
     while killed:
         again = folder.with_name(f"{folder.name}-{step}")
         shutil.copytree(folder, again)
-        killed = save_killed(engine, again, step)
+        killed = killed_while(partial(save_engine, engine, again), again, step)
         assert found_in(again) in ((1, 2) if killed else (2,))
         step += 1
 

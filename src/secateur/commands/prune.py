@@ -83,11 +83,7 @@ def prune(
             options["pattern"] = pattern
         if measure:
             find_runtime(runtime)  # not after hours of training
-        if finetune.strip().endswith("%") and not (train or original_epochs):
-            raise UsageError(
-                f"--finetune {finetune} is a share of the epochs that the model was trained for; say how many with "
-                "--original-epochs 100, or how many to fine-tune for with --finetune 2."
-            )
+        epochs = _epochs(finetune, original_epochs or train)
         source = load_task(task)
         set_seed(seed)  # a model that is not trained yet starts from the same random weights every time
         with users_errors_in_one_sentence():
@@ -102,7 +98,7 @@ def prune(
                 loss=source.loss,
                 metric=source.metric,
                 train=train,
-                finetune=finetune if finetune.strip().endswith("%") else _epochs(finetune),
+                finetune=epochs,
                 original_epochs=original_epochs,
                 schedule=schedule,  # type: ignore[arg-type]
                 run_dir=out,
@@ -167,10 +163,17 @@ def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bo
     )
 
 
-def _epochs(text: str) -> float:
+def _epochs(finetune: str, original_epochs: float | None) -> float | str:
     from secateur.errors import UsageError
 
+    if finetune.strip().endswith("%"):
+        if not original_epochs:
+            raise UsageError(
+                f"--finetune {finetune} is a share of the epochs that the model was trained for; say how many with "
+                "--original-epochs 100, or how many to fine-tune for with --finetune 2."
+            )
+        return finetune
     try:
-        return float(text)
+        return float(finetune)
     except ValueError:
-        raise UsageError(f"--finetune is {text!r}; give a number of epochs, or a share such as 15%.") from None
+        raise UsageError(f"--finetune is {finetune!r}; give a number of epochs, or a share such as 15%.") from None

@@ -1,4 +1,4 @@
-"""A weight matrix without its zeros, as the kernels read it: in panels of columns that fit the first cache."""
+"""A weight matrix without its zeros, as the kernels read it: in panels of columns that fit a near cache."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@
 // the processor knows where each will end.
 constexpr int64_t GROUP = 128;
 
+constexpr int64_t NO_ACTIVATION = 0, RELU = 1, RELU6 = 2, GELU = 3; // as in native.py
+
 extern "C" {
 
 // A matrix without its zeros. Its columns are cut into panels, and the rows into blocks of one or four. For every panel
@@ -42,7 +44,7 @@ struct Finish {
     const float* bias;     // may be null
     const float* residual; // laid out like the output; may be null
     int64_t stride;        // from one example or image of the output to the next
-    int64_t activation;    // 0: none, 1: ReLU, 2: ReLU6, 3: GELU
+    int64_t activation;
 };
 
 struct Layer {

@@ -278,7 +278,7 @@ void finish_pixels(const Source& source, const Finish& finish, int64_t column, i
 // Whether a tile's sums can go where they belong one row at a time, without the larger code of a GELU.
 inline bool in_one_image(const Layer& layer, int64_t column, int64_t columns) {
     const int64_t pixels = layer.source.out_height * layer.source.out_width;
-    return pixels && layer.finish.activation != 3 && column % pixels + columns <= pixels;
+    return pixels && layer.finish.activation != GELU && column % pixels + columns <= pixels;
 }
 
 inline Pixels pixels_of(const Layer& layer, int64_t column, int64_t columns, int64_t row) {
@@ -290,8 +290,8 @@ inline Pixels pixels_of(const Layer& layer, int64_t column, int64_t columns, int
             finish.residual ? finish.residual + at : nullptr,
             pixels,
             (columns - 1) % LANES + 1,
-            finish.activation ? 0.0f : -INFINITY,
-            finish.activation == 2 ? 6.0f : INFINITY};
+            finish.activation == NO_ACTIVATION ? -INFINITY : 0.0f,
+            finish.activation == RELU6 ? 6.0f : INFINITY};
 }
 
 // A single example of a linear layer: no tile, and several sums so that they need not wait for one another.
@@ -339,6 +339,7 @@ void run_tile(const Layer& layer, int64_t column, int64_t columns, int64_t first
     const int vectors = int((columns + LANES - 1) / LANES);
     const int64_t stride = int64_t(vectors) * LANES;
     const auto product = matrix.block == 1 ? multiply_of<1, WIDEST>(vectors) : multiply_of<4, WIDEST_OF_FOUR>(vectors);
+    const bool straight = in_one_image(layer, column, columns);
     float* sums = scratch + (matrix.panel_width + 1) * stride;
     for (int64_t panel = 0; panel < matrix.panels; panel++) {
         const int64_t k0 = panel * matrix.panel_width, rows = smaller(matrix.panel_width, matrix.columns - k0);
@@ -346,7 +347,7 @@ void run_tile(const Layer& layer, int64_t column, int64_t columns, int64_t first
         for (int64_t block = first; block < last; block += group) {
             const int64_t end = smaller(block + group, last), row = block * matrix.block;
             float* own = sums + (block - first) * matrix.block * stride;
-            if (panel == matrix.panels - 1 && in_one_image(layer, column, columns)) {
+            if (panel == matrix.panels - 1 && straight) {
                 const Pixels pixels = pixels_of(layer, column, columns, row);
                 product(matrix, panel, block, end, scratch, own, &pixels);
                 continue;

@@ -63,10 +63,10 @@ inline float gelu(float x) { return gelu(Eight{} + x)[0]; }
 // The comparisons are such that NaN stays NaN.
 template <typename Number>
 inline Number activated(Number value, int64_t activation) {
-    if (activation == 3) return gelu(value);
+    if (activation == GELU) return gelu(value);
     const Number zero = {}, six = zero + 6.0f;
-    if (activation) value = value < zero ? zero : value;
-    if (activation == 2) value = value > six ? six : value;
+    if (activation != NO_ACTIVATION) value = value < zero ? zero : value;
+    if (activation == RELU6) value = value > six ? six : value;
     return value;
 }
 
