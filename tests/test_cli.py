@@ -207,6 +207,8 @@ def test_the_rule_of_thumb_is_judged_by_the_numbers(metrics: tuple[float, float,
         ((0.5, 0.495, 0.505), "yes: "),
         ((2, 1.99, 2.01), "no, slower"),
         ((1, 0.5, 1.5), "too noisy"),
+        ((0.4, 0.39, 0.41), "yes: "),  # wide for its size, and still far from no difference
+        ((2, 1.5, 2.5), "no, slower"),
     ],
 )
 def test_speed_is_judged_against_the_null_control(interval: tuple[float, float, float], verdict: str) -> None:

@@ -62,7 +62,7 @@ def test_a_ratio_is_measured_exactly_when_nothing_disturbs_it() -> None:
     assert timings["b"].seconds == pytest.approx(0.002)
     assert timings["b"].settled
     assert timings["b"].rounds == 20
-    assert not timings["b"].overlaps(timings["a"])
+    assert timings["b"].outcome(timings["a"]) == "faster"
 
 
 def test_a_disturbance_in_some_rounds_does_not_move_the_ratio() -> None:
@@ -103,11 +103,12 @@ def test_noise_that_never_settles_is_admitted() -> None:
     assert not timings["b"].settled
 
 
-def test_intervals_overlap_symmetrically() -> None:
-    low, high = Timing(1, 1.0, 0.9, 1.0, 20), Timing(1, 1.05, 1.0, 1.1, 20)
-    assert low.overlaps(high)
-    assert high.overlaps(low)
-    assert not low.overlaps(Timing(1, 1.05, 1.01, 1.1, 20))
+def test_a_model_is_faster_only_below_both_the_null_control_and_one() -> None:
+    control = Timing(1, 0.96, 0.95, 0.97, 20)
+    assert Timing(1, 0.93, 0.92, 0.94, 20).outcome(control) == "faster"
+    assert Timing(1, 0.95, 0.94, 0.96, 20).outcome(control) == "no different"
+    assert Timing(1, 0.99, 0.985, 0.995, 20).outcome(control) == "no different"
+    assert Timing(1, 1.02, 1.01, 1.03, 20).outcome(control) == "slower"
 
 
 def test_latency_comes_with_a_null_control_and_leaves_the_models_alone() -> None:

@@ -45,19 +45,16 @@ class Timing:
 
     @property
     def settled(self) -> bool:
-        """Whether the interval became narrow enough for a verdict."""
+        """Whether the interval became narrow enough to say that there is no difference."""
         return (self.high - self.low) / 2 <= TARGET_HALF_WIDTH * self.ratio
-
-    def overlaps(self, other: Timing) -> bool:
-        return self.low <= other.high and other.low <= self.high
 
     def outcome(self, control: Timing) -> Outcome:
         """What may be claimed, given what the measurement made of no difference at all."""
-        if not (self.settled and control.settled):
-            return "too noisy"
-        if self.overlaps(control):
-            return "no different"
-        return "faster" if self.ratio < 1 else "slower"
+        if self.high < min(1, control.low):
+            return "faster"
+        if self.low > max(1, control.high):
+            return "slower"
+        return "no different" if self.settled and control.settled else "too noisy"
 
     def __str__(self) -> str:
         return f"{self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}]"
