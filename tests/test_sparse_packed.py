@@ -41,6 +41,15 @@ def test_what_is_packed_comes_out_again(case: tuple[Tensor, int], one_example: b
     assert packed.values.numel() == block * int((weight.unflatten(0, (-1, block)) != 0).any(1).sum())
 
 
+@pytest.mark.parametrize(("columns", "kind"), [(256, torch.uint8), (257, torch.uint16)])
+def test_an_index_takes_no_more_bytes_than_its_panel_needs(columns: int, kind: torch.dtype) -> None:
+    weight = torch.zeros(4, columns)
+    weight[:, -1] = 1
+    packed = PackedMatrix.pack(weight, one_example=True)
+    assert packed.indices.dtype == kind
+    assert packed.to_dense().equal(weight)
+
+
 def test_single_rows_are_walked_by_their_length_within_their_group() -> None:
     packed = PackedMatrix.pack(sparse_weight((300, 400), 0.1))
     lengths = packed.starts.diff(dim=1)
@@ -123,7 +132,7 @@ ROUND_THE_INTEGERS = {
     # Each is greater than the one before it, if differences may overflow.
     "starts": starts([0, LARGEST, -LARGEST - 1, -1, 0, 2]),
     "order": torch.arange(5, dtype=torch.uint8)[None],
-    "indices": torch.tensor([0, 1], dtype=torch.uint16),
+    "indices": torch.tensor([0, 1], dtype=torch.uint8),
     "values": torch.ones(2, 1),
 }
 
@@ -165,7 +174,7 @@ DAMAGE: dict[str, Callable[[Parts], Parts]] = {
     "an order elsewhere": changed("order", lambda part: part.to("meta")),
     "an index at the panel's end": at("indices", 0, 112),
     "an index at the narrower panel's end": at("indices", -1, 111),
-    "the largest index": at("indices", 5, 65535),
+    "the largest index": at("indices", 5, 255),
     "a column twice": lambda parts: at("indices", 1, int(parts["indices"][0]))(parts),
     "an index too many": changed("indices", lambda part: torch.cat([part, part[-1:]])),
     "an index too few": changed("indices", lambda part: part[:-1]),
@@ -178,7 +187,12 @@ DAMAGE: dict[str, Callable[[Parts], Parts]] = {
     "a number for indices": changed("indices", lambda part: part[0]),
     "a number for values": changed("values", lambda part: part[0, 0]),
     "starts of 64 bits": changed("starts", lambda part: part.long()),
-    "indices of 16 bits with a sign": changed("indices", lambda part: part.view(torch.int16)),
+    "indices with a sign": changed("indices", lambda part: part.view(torch.int8)),
+    "indices of 16 bits in a narrow panel": changed("indices", lambda part: part.to(torch.uint16)),
+    "indices of 8 bits in a wide panel": lambda _: {
+        **(wide := whole(4)),
+        "indices": wide["indices"].to(torch.uint8),
+    },
     "values of 64 bits": changed("values", lambda part: part.double()),
     "values of 16 bits": changed("values", lambda part: part.half()),
     "starts that lie apart": changed("starts", lambda part: part.T.contiguous().T),
@@ -217,6 +231,7 @@ def damaged(draw: Any) -> Parts:
             near = {"starts": (-2, 40), "order": (0, 9), "indices": (0, 300), "values": (-1, 1)}[name]
             far = {"starts": (-LARGEST - 1, LARGEST), "order": (0, 255), "indices": (0, 65535), "values": (-1, 1)}[name]
             value = draw(st.integers(*near) | st.integers(*far))
+            value = value % 256 if line.dtype == torch.uint8 else value
             line[draw(st.integers(0, len(line) - 1))] = value
     return parts
 

@@ -37,12 +37,12 @@ __all__ = [
 
 ACTIVATIONS = ("none", "relu", "relu6", "gelu")
 INSTRUCTION_SETS = ("avx512", "avx2", "baseline")
-_VERSION = 6
+_VERSION = 7
 
 
 class _Matrix(Structure):
     _fields_ = [
-        *((name, c_int64) for name in ("rows", "columns", "panel_width", "panels", "block")),
+        *((name, c_int64) for name in ("rows", "columns", "panel_width", "panels", "block", "index_bytes")),
         *((name, c_void_p) for name in ("starts", "order", "indices", "values")),
     ]
 
@@ -152,6 +152,7 @@ def prepare(matrix: PackedMatrix, columns: Columns, *, stride: int, bias: Tensor
             matrix.panel_width,
             matrix.panels,
             matrix.block,
+            matrix.indices.element_size(),
             matrix.starts.data_ptr(),
             matrix.order.data_ptr(),
             matrix.indices.data_ptr(),

@@ -88,7 +88,7 @@ class PackedMatrix(nn.Module):
             width,
             torch.from_numpy(starts.astype(np.int32)),
             torch.from_numpy((order - _first_of_group(rows // block, block)).astype(np.uint8)),
-            torch.from_numpy(place.astype(np.uint16)),
+            torch.from_numpy(place.astype(np.uint8 if _in_bytes(width) else np.uint16)),
             torch.from_numpy(np.ascontiguousarray(blocks[order[panel, walked], :, panel * width + place])),
         )
 
@@ -128,7 +128,13 @@ class PackedMatrix(nn.Module):
                 and 0 < self.panel_width <= _WIDEST_PANEL
             ),
             "its numbers have another type": lambda: (
-                [part.dtype for part in parts] == [torch.int32, torch.uint8, torch.uint16, torch.float32]
+                [part.dtype for part in parts]
+                == [
+                    torch.int32,
+                    torch.uint8,
+                    torch.uint8 if _in_bytes(self.panel_width) else torch.uint16,
+                    torch.float32,
+                ]
             ),
             "its numbers do not lie side by side on the CPU": lambda: all(map(lies_flat, parts)),
             "its parts have other sizes": lambda: (
@@ -161,6 +167,11 @@ def lies_flat(part: Tensor) -> bool:
     return part.layout == torch.strided and part.device.type == "cpu" and part.is_contiguous()
 
 
+def _in_bytes(panel_width: int) -> bool:
+    """Whether indices of 8 bits will do: a large layer takes as long as its weights take to be read."""
+    return panel_width <= 2**8
+
+
 def _follow(starts: NDArray[np.int32], stored: int) -> bool:
     """Whether each row begins where the one before it ended, over all panels, and all that is stored belongs to one."""
     # Not by their differences, which may overflow.
@@ -168,7 +179,7 @@ def _follow(starts: NDArray[np.int32], stored: int) -> bool:
     return bool(ascending and starts[0, 0] == 0 and starts[-1, -1] == stored)
 
 
-def _ascend(starts: NDArray[np.int32], indices: NDArray[np.uint16]) -> bool:
+def _ascend(starts: NDArray[np.int32], indices: NDArray[np.unsignedinteger[Any]]) -> bool:
     """Whether no row has a column twice."""
     ascending = indices[1:] > indices[:-1]
     first_of_row = starts[(starts > 0) & (starts < len(indices))]

@@ -19,10 +19,11 @@ struct PackedMatrix {
     int64_t panel_width;
     int64_t panels;
     int64_t block;
-    const int32_t* starts;   // [panels][rows / block + 1]
-    const uint8_t* order;    // [panels][rows / block]
-    const uint16_t* indices; // [stored blocks]
-    const float* values;     // [stored blocks][block]
+    int64_t index_bytes;   // 1 or 2
+    const int32_t* starts; // [panels][rows / block + 1]
+    const uint8_t* order;  // [panels][rows / block]
+    const void* indices;   // [stored blocks]
+    const float* values;   // [stored blocks][block]
 };
 
 // Where the columns of the other factor come from. They are examples of a linear layer (`out_width` is 0), or output

@@ -127,7 +127,7 @@ int64_t run_planes(const Job& job, int64_t planes, int64_t floats, void (*run)(c
 #pragma GCC visibility push(default)
 extern "C" {
 
-int64_t secateur_kernels_version() { return 6; }
+int64_t secateur_kernels_version() { return 7; }
 
 const char* secateur_instruction_set() { return chosen->name; }
 

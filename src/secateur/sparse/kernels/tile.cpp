@@ -51,14 +51,15 @@ inline void put(const Pixels& pixels, int64_t row, const Vector (&sums)[VECTORS]
 
 // One panel of the matrix, for one group of its rows. The sums stay in registers for a whole block, and then go to
 // `pixels`, if there are any, and to `sums` otherwise.
-template <int VECTORS, int BLOCK>
+template <int VECTORS, int BLOCK, typename Index>
 void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t last, const float* inputs, float* sums,
               const Pixels* pixels) {
     constexpr int64_t STRIDE = VECTORS * LANES;
     const int64_t blocks = matrix.rows / BLOCK;
     const int32_t* starts = matrix.starts + panel * (blocks + 1);
     const uint8_t* order = matrix.order + panel * blocks;
-    const uint16_t* index = matrix.indices + starts[first];
+    const Index* indices = static_cast<const Index*>(matrix.indices);
+    const Index* index = indices + starts[first];
     const float* weight = matrix.values + int64_t(starts[first]) * BLOCK;
     for (int64_t block = first; block < last; block++) {
         float* own = sums + order[block] * BLOCK * STRIDE;
@@ -70,7 +71,7 @@ void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t 
         for (int r = 0; r < BLOCK; r++)
             for (int v = 0; v < VECTORS; v++)
                 sum[r][v] = panel ? load(own + r * STRIDE + v * LANES) : Vector{};
-        const uint16_t* end = matrix.indices + starts[block + 1];
+        const Index* end = indices + starts[block + 1];
         for (; index < end; index++, weight += BLOCK) {
             const float* input = inputs + int64_t(*index) * STRIDE;
             if constexpr (BLOCK == 1) {
@@ -99,13 +100,13 @@ void multiply(const PackedMatrix& matrix, int64_t panel, int64_t first, int64_t 
     }
 }
 
-using Multiply = decltype(&multiply<1, 1>);
+using Multiply = decltype(&multiply<1, 1, uint8_t>);
 
 template <int BLOCK, int VECTORS>
-Multiply multiply_of(int vectors) {
+Multiply multiply_of(int vectors, int64_t index_bytes) {
     if constexpr (VECTORS > 1)
-        if (vectors < VECTORS) return multiply_of<BLOCK, VECTORS - 1>(vectors);
-    return multiply<VECTORS, BLOCK>;
+        if (vectors < VECTORS) return multiply_of<BLOCK, VECTORS - 1>(vectors, index_bytes);
+    return index_bytes == 1 ? multiply<VECTORS, BLOCK, uint8_t> : multiply<VECTORS, BLOCK, uint16_t>;
 }
 
 // Eight rows of eight become eight columns of eight. The loops are unrolled so that the rows stay in registers.
@@ -295,10 +296,11 @@ inline Pixels pixels_of(const Layer& layer, int64_t column, int64_t columns, int
 }
 
 // A single example of a linear layer: no tile, and several sums so that they need not wait for one another.
-template <int BLOCK>
+template <int BLOCK, typename Index>
 void multiply_one(const Layer& layer, int64_t first, int64_t last) {
     const PackedMatrix& matrix = layer.matrix;
     const int64_t blocks = matrix.rows / BLOCK;
+    const Index* indices = static_cast<const Index*>(matrix.indices);
     constexpr int CHAINS = BLOCK == 1 ? 4 : 2;
     float sums[GROUP] = {};
     for (int64_t panel = 0; panel < matrix.panels; panel++) {
@@ -311,14 +313,19 @@ void multiply_one(const Layer& layer, int64_t first, int64_t last) {
             for (; i + CHAINS <= starts[block + 1]; i += CHAINS)
                 for (int c = 0; c < CHAINS; c++)
                     for (int r = 0; r < BLOCK; r++)
-                        sum[c][r] += matrix.values[(i + c) * BLOCK + r] * input[matrix.indices[i + c]];
+                        sum[c][r] += matrix.values[(i + c) * BLOCK + r] * input[indices[i + c]];
             for (; i < starts[block + 1]; i++)
-                for (int r = 0; r < BLOCK; r++) sum[0][r] += matrix.values[i * BLOCK + r] * input[matrix.indices[i]];
+                for (int r = 0; r < BLOCK; r++) sum[0][r] += matrix.values[i * BLOCK + r] * input[indices[i]];
             for (int c = 0; c < CHAINS; c++)
                 for (int r = 0; r < BLOCK; r++) sums[order[block] * BLOCK + r] += sum[c][r];
         }
     }
     finish_examples(layer.finish, 0, 1, first * BLOCK, (last - first) * BLOCK, 1, sums);
+}
+
+inline auto multiply_one_of(const PackedMatrix& matrix) {
+    if (matrix.index_bytes == 1) return matrix.block == 1 ? multiply_one<1, uint8_t> : multiply_one<4, uint8_t>;
+    return matrix.block == 1 ? multiply_one<1, uint16_t> : multiply_one<4, uint16_t>;
 }
 
 } // namespace
@@ -332,13 +339,14 @@ void run_tile(const Layer& layer, int64_t column, int64_t columns, int64_t first
     const bool convolution = layer.source.out_width > 0;
     const int64_t group = GROUP / matrix.block;
     if (!convolution && layer.source.columns == 1) {
-        const auto product = matrix.block == 1 ? multiply_one<1> : multiply_one<4>;
+        const auto product = multiply_one_of(matrix);
         for (int64_t block = first; block < last; block += group) product(layer, block, smaller(block + group, last));
         return;
     }
     const int vectors = int((columns + LANES - 1) / LANES);
     const int64_t stride = int64_t(vectors) * LANES;
-    const auto product = matrix.block == 1 ? multiply_of<1, WIDEST>(vectors) : multiply_of<4, WIDEST_OF_FOUR>(vectors);
+    const auto product = matrix.block == 1 ? multiply_of<1, WIDEST>(vectors, matrix.index_bytes)
+                                           : multiply_of<4, WIDEST_OF_FOUR>(vectors, matrix.index_bytes);
     const bool straight = in_one_image(layer, column, columns);
     float* sums = scratch + (matrix.panel_width + 1) * stride;
     for (int64_t panel = 0; panel < matrix.panels; panel++) {
