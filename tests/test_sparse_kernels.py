@@ -182,6 +182,14 @@ def test_weights_biases_and_residuals_that_are_not_finite(
 
 
 @every_set
+def test_a_gelu_is_exact_to_the_last_digits_everywhere(instructions: str) -> None:
+    x = torch.cat([torch.linspace(-8, 8, 100_001), torch.tensor([-1e30, -1e-30, -0.0, 0.0, 1e-30, 1e30])])[:, None]
+    with using_instruction_set(instructions):
+        output = SparseLinear.pack(torch.ones(1, 1), None, activation="gelu")(x)
+    torch.testing.assert_close(output.double(), F.gelu(x.double()), rtol=6e-8, atol=1e-7)
+
+
+@every_set
 @pytest.mark.parametrize("examples", [1, 20])
 def test_the_smallest_numbers_and_minus_zero_count(instructions: str, examples: int) -> None:
     tiny = 1e-40
