@@ -9,9 +9,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from secateur.sparse.dense import DenseConv2d
 from secateur.sparse.layers import SparseConv2d, SparseLinear
 
-__all__ = ["ACTIVATIONS", "along_an_axis", "assert_close", "convolutions", "dense", "linears", "sparse_weight"]
+__all__ = [
+    "ACTIVATIONS",
+    "assert_close",
+    "convolutions",
+    "dense",
+    "depthwise_layers",
+    "images_for",
+    "linears",
+    "sparse_weight",
+]
 
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "relu6": F.relu6, "gelu": F.gelu}
 
@@ -74,7 +84,7 @@ def convolutions(draw: Any) -> tuple[SparseConv2d, Tensor, Tensor, Tensor | None
     rows, channels = block * draw(st.integers(1, 6) | st.just(140 // block)), draw(st.integers(1, 20))
     kernel, stride, padding, dilation, size = (
         tuple(column)
-        for column in zip(*(draw(along_an_axis()) for _ in range(2)), strict=True)  # height, width
+        for column in zip(*(draw(_along_an_axis()) for _ in range(2)), strict=True)  # height, width
     )
     weight = sparse_weight((groups * rows, channels, *kernel), draw(st.sampled_from([0.0, 0.05, 0.3, 1.0])), block)
     layer = SparseConv2d.pack(
@@ -93,10 +103,34 @@ def convolutions(draw: Any) -> tuple[SparseConv2d, Tensor, Tensor, Tensor | None
 
 
 @st.composite
-def along_an_axis(draw: Any) -> tuple[int, int, int, int, int]:
+def _along_an_axis(draw: Any) -> tuple[int, int, int, int, int]:
     """Sizes of kernel, stride, padding, dilation and image that give an output."""
     kernel, stride, dilation = draw(st.just(3) | st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
     padding = draw(st.integers(0, 6))
     reach = dilation * (kernel - 1) + 1
     size = draw(st.integers(max(1, reach - 2 * padding), reach + 20))
     return kernel, stride, padding, dilation, size
+
+
+@st.composite
+def depthwise_layers(draw: Any) -> DenseConv2d:
+    """Every other of the most usual kind, for which there are kernels of their own."""
+    channels, outputs = draw(st.integers(2, 5)), draw(st.integers(1, 3))
+    axes = [draw(_along_an_axis()) for _ in range(2)]
+    kernel, stride, padding, dilation, _ = (tuple(column) for column in zip(*axes, strict=True))
+    if draw(st.booleans()):
+        kernel, padding, dilation = (3, 3), (1, 1), (1, 1)
+        stride = draw(st.sampled_from([(1, 1), (2, 2)]))
+    weight = torch.randn(channels * outputs, 1, *kernel)
+    bias = torch.randn(channels * outputs) if draw(st.booleans()) else None
+    conv = DenseConv2d("", weight, bias, stride=stride, padding=padding, dilation=dilation, groups=channels)
+    conv.activation = draw(st.sampled_from(list(ACTIVATIONS)))
+    return conv
+
+
+@st.composite
+def images_for(draw: Any, conv: DenseConv2d) -> tuple[int, int]:
+    """Height and width that are large enough."""
+    reach = [conv.dilation[i] * (conv.weight.shape[2 + i] - 1) + 1 - 2 * conv.padding[i] for i in (0, 1)]
+    height, width = (draw(st.integers(max(1, least), max(1, least) + 40)) for least in reach)
+    return height, width

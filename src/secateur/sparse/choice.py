@@ -24,6 +24,8 @@ from secateur.measure.runner import largest_difference
 from secateur.measure.runtimes import torch_threads
 from secateur.measure.timing import Timing, time_in_turns
 from secateur.sparse.backend import why_unavailable
+from secateur.sparse.block import join_blocks
+from secateur.sparse.capture import CapturedModel
 from secateur.sparse.dense import DenseLayer
 from secateur.sparse.in_place import put_in_place
 from secateur.sparse.trial_pass import leaving_no_trace
@@ -81,6 +83,8 @@ def choose(
             dense = copy_of_model(network)
         for trial in trials:
             trial.replace(network)
+        if isinstance(network, CapturedModel):
+            join_blocks(network.graph)
         with leaving_no_trace(network):
             calls = _pass(dense, example_inputs), _pass(network, example_inputs)
             timing, control = time_against_dense(*calls, threads)

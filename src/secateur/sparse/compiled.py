@@ -45,7 +45,7 @@ class ConvolutionCall:
             layer.dilation,
         )
         self.output_shape: tuple[int, ...] = shape[0], rows * groups, geometry.out_height, geometry.out_width
-        self._parts = [
+        self.parts = [
             native.prepare(
                 matrix,
                 geometry.columns,
@@ -65,6 +65,6 @@ class ConvolutionCall:
         if not self._geometry.as_it_is:
             data = x.new_empty(self._geometry.floats)
             native.add_margins(self._geometry.margins, x.data_ptr(), data.data_ptr())
-        for i, part in enumerate(self._parts):
+        for i, part in enumerate(self.parts):
             added = None if residual is None else residual.data_ptr() + i * self._step_out
             native.run(part, data.data_ptr() + i * self._step_in, added, output.data_ptr() + i * self._step_out)

@@ -108,18 +108,14 @@ class DenseConv2d(DenseLayer):
         self.depthwise = groups > 1 and weight.shape[1] == 1
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        if not self.depthwise or isinstance(self.padding, str) or why_unavailable():
+        if not self.own_kernel:
             return super().forward(x, residual)
-        return depthwise_conv2d(
-            self,
-            x,
-            residual,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            activation=self.activation,
-        )
+        return depthwise_conv2d(self, x, residual)
+
+    @property
+    def own_kernel(self) -> bool:
+        """Whether it runs in a kernel of ours."""
+        return self.depthwise and not isinstance(self.padding, str) and why_unavailable() is None
 
     def product(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from secateur.errors import UsageError
 from secateur.sparse import native
@@ -15,43 +15,40 @@ from secateur.sparse.geometry import Geometry
 from secateur.sparse.native import ACTIVATIONS, Depthwise
 from secateur.sparse.packed import lies_flat
 
-__all__ = ["depthwise_conv2d"]
+if TYPE_CHECKING:
+    from secateur.sparse.dense import DenseConv2d
 
-Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class _Call:
-    output_shape: tuple[int, ...]
-    depthwise: Depthwise
-    geometry: Geometry
-    """Holds the numbers that the structure points to."""
+__all__ = ["DepthwiseCall", "depthwise_conv2d"]
 
 
-def depthwise_conv2d(
-    layer: nn.Module,
-    x: Tensor,
-    residual: Tensor | None,
-    *,
-    stride: Pair,
-    padding: Pair,
-    dilation: Pair,
-    groups: int,
-    activation: str,
-) -> Tensor:
-    """`activation(conv2d(x) + bias + residual)` with the layer's weight and bias; one group for each input channel."""
-    weight, bias = layer.weight, layer.bias
-    assert isinstance(weight, Tensor)
-    assert bias is None or isinstance(bias, Tensor)
+def depthwise_conv2d(layer: DenseConv2d, x: Tensor, residual: Tensor | None) -> Tensor:
+    """What the layer computes; it has one group for each input channel, and padding in numbers."""
+    x = ready(x)
+    addresses = layer.weight.data_ptr(), None if layer.bias is None else layer.bias.data_ptr()
+    call = prepared(layer, x.shape, addresses, lambda shape: DepthwiseCall(layer, shape))
+    output = x.new_empty(call.output_shape)
+    residual = fitting(residual, output)
+    added = None if residual is None else residual.data_ptr()
+    native.run_depthwise(call.part, x.data_ptr(), added, output.data_ptr())
+    return output
 
-    def prepare(shape: torch.Size) -> _Call:
-        outputs, kernel = weight.shape[0], (weight.shape[2], weight.shape[3])
-        if not all(lies_flat(each) and each.dtype == torch.float32 for each in (weight, bias) if each is not None):
+
+class DepthwiseCall:
+    """A depthwise layer that is ready for inputs of one shape."""
+
+    def __init__(self, layer: DenseConv2d, shape: torch.Size) -> None:
+        weight, bias, padding = layer.weight, layer.bias, layer.padding
+        assert not isinstance(padding, str)
+        if not all(lies_flat(each) and each.dtype == torch.float32 for each in layer.buffers()):
             raise UsageError("A depthwise layer is not float32 on the CPU any more; make the engine again.")
-        if len(shape) != 4 or shape[1] != groups:
-            raise UsageError(f"The input has the shape {tuple(shape)}, but the layer takes {groups} channels.")
-        geometry = Geometry((shape[0], shape[1], shape[2], shape[3]), 1, kernel, stride, padding, dilation)
-        depthwise = Depthwise(
+        if len(shape) != 4 or shape[1] != layer.groups:
+            raise UsageError(f"The input has the shape {tuple(shape)}, but the layer takes {layer.groups} channels.")
+        outputs, kernel = weight.shape[0], (weight.shape[2], weight.shape[3])
+        geometry = Geometry((shape[0], shape[1], shape[2], shape[3]), 1, kernel, layer.stride, padding, layer.dilation)
+        plain = kernel == (3, 3) and padding == layer.dilation == (1, 1)
+        fits = layer.stride == (1, 1) or (layer.stride == (2, 2) and shape[3] % 2 == 0)
+        self.output_shape = shape[0], outputs, geometry.out_height, geometry.out_width
+        self.part = Depthwise(
             geometry.margins,
             weight.data_ptr(),
             None if bias is None else bias.data_ptr(),
@@ -61,19 +58,11 @@ def depthwise_conv2d(
             math.prod(kernel),
             shape[0],
             outputs,
-            outputs // groups,
+            outputs // layer.groups,
             geometry.out_height,
             geometry.out_width,
             geometry.columns.row_stride,
-            ACTIVATIONS.index(activation),
+            ACTIVATIONS.index(layer.activation),
+            layer.stride[0] if plain and fits else 0,
         )
-        return _Call((shape[0], outputs, geometry.out_height, geometry.out_width), depthwise, geometry)
-
-    x = ready(x)
-    addresses = weight.data_ptr(), None if bias is None else bias.data_ptr()
-    call = prepared(layer, x.shape, addresses, prepare)
-    output = x.new_empty(call.output_shape)
-    residual = fitting(residual, output)
-    added = None if residual is None else residual.data_ptr()
-    native.run_depthwise(call.depthwise, x.data_ptr(), added, output.data_ptr())
-    return output
+        self._held = geometry, weight, bias  # as long as their addresses are known here

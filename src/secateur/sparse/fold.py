@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 
 from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer, DenseLinear, Pair
 from secateur.sparse.native import why_unavailable
-from secateur.sparse.nodes import arguments, constant, same_shape, sole_user, value_of, writes
+from secateur.sparse.nodes import anything_written, arguments, constant, same_shape, sole_user, value_of
 from secateur.sparse.pooling import MaxPool2d
 
 __all__ = ["LAYERS", "fold_graph"]
@@ -158,16 +158,7 @@ def _residual(call: fx.Node, addition: fx.Node) -> fx.Node | None:
     if given["alpha"] != 1 or residual is call or own is None or other is None:
         return None
     fits = other.dtype == torch.float32 and same_shape(own, other)
-    return residual if fits and not _anything_written(call, addition) else None
-
-
-def _anything_written(after: fx.Node, before: fx.Node) -> bool:
-    node = after.next
-    while node is not before:
-        if writes(node):
-            return True
-        node = node.next
-    return False
+    return residual if fits and not anything_written(call, addition) else None
 
 
 def _absorb_activation(call: fx.Node, layer: DenseLayer) -> None:

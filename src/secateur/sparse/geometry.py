@@ -49,6 +49,7 @@ class Geometry:
             images * all_channels,
             height,
             width,
+            height * width,
             padding[0],
             rows,
             row_step,

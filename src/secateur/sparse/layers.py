@@ -127,11 +127,15 @@ class SparseConv2d(nn.Module):
         return output
 
     def _prepare(self, shape: torch.Size) -> backend.Call:
+        self.require_fitting(shape)
+        return backend.convolution_call(self, shape)
+
+    def require_fitting(self, shape: torch.Size) -> None:
+        """Refuses an input of another shape, and buffers that a kernel would misread."""
         channels = self.groups[0].columns // (self.kernel[0] * self.kernel[1]) * len(self.groups)
         if len(shape) != 4 or shape[1] != channels:
             raise UsageError(f"The input has the shape {tuple(shape)}, but the layer takes {channels} channels.")
         self._check()
-        return backend.convolution_call(self, shape)
 
     def _check(self) -> None:
         window = [(self.kernel, 1), (self.stride, 1), (self.padding, 0), (self.dilation, 1)]

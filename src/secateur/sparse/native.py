@@ -19,6 +19,7 @@ from secateur.sparse.packed import PackedMatrix
 __all__ = [
     "ACTIVATIONS",
     "INSTRUCTION_SETS",
+    "Block",
     "Columns",
     "Depthwise",
     "Margins",
@@ -28,6 +29,7 @@ __all__ = [
     "instruction_set",
     "prepare",
     "run",
+    "run_block",
     "run_depthwise",
     "supported_instruction_sets",
     "take_largest",
@@ -37,7 +39,7 @@ __all__ = [
 
 ACTIVATIONS = ("none", "relu", "relu6", "gelu")
 INSTRUCTION_SETS = ("avx512", "avx2", "baseline")
-_VERSION = 7
+_VERSION = 8
 
 
 class _Matrix(Structure):
@@ -61,7 +63,7 @@ class Columns(Structure):
 class _Finish(Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("output", "bias", "residual")),
-        *((name, c_int64) for name in ("stride", "activation")),
+        *((name, c_int64) for name in ("stride", "plane", "activation")),
     ]
 
 
@@ -76,7 +78,7 @@ class Margins(Structure):
 
     _fields_ = [
         *((name, c_void_p) for name in ("input", "output", "spans")),
-        *((name, c_int64) for name in ("planes", "height", "width", "top", "out_rows", "row_step")),
+        *((name, c_int64) for name in ("planes", "height", "width", "plane", "top", "out_rows", "row_step")),
         *((name, c_int64) for name in ("phases", "phase_width", "column_step")),
     ]
 
@@ -88,7 +90,19 @@ class Depthwise(Structure):
         ("margins", Margins),
         *((name, c_void_p) for name in ("weights", "bias", "residual", "output", "offsets")),
         *((name, c_int64) for name in ("taps", "images", "outputs", "outputs_per_input")),
-        *((name, c_int64) for name in ("out_height", "out_width", "row_stride", "activation")),
+        *((name, c_int64) for name in ("out_height", "out_width", "row_stride", "activation", "plain_step")),
+    ]
+
+
+class Block(Structure):
+    """A depthwise convolution between two sparse ones: as in layer.h."""
+
+    _fields_ = [
+        ("first", Prepared),
+        ("middle", Depthwise),
+        ("last", Prepared),
+        *((name, c_int64) for name in ("has_first", "image_stride", "kernel_rows", "rows_between", "strip")),
+        ("rest_offsets", c_void_p),
     ]
 
 
@@ -159,7 +173,14 @@ def prepare(matrix: PackedMatrix, columns: Columns, *, stride: int, bias: Tensor
             matrix.values.data_ptr(),
         ),
         columns,
-        _Finish(None, None if bias is None else bias.data_ptr(), None, stride, ACTIVATIONS.index(activation)),
+        _Finish(
+            None,
+            None if bias is None else bias.data_ptr(),
+            None,
+            stride,
+            columns.out_height * columns.out_width,
+            ACTIVATIONS.index(activation),
+        ),
     )
 
 
@@ -176,6 +197,11 @@ def add_margins(margins: Margins, data: int, output: int) -> None:
 def run_depthwise(depthwise: Depthwise, data: int, residual: int | None, output: int) -> None:
     if _library().secateur_run_depthwise(depthwise, data, residual, output, torch.get_num_threads()):
         raise SecateurError("There is not enough memory for a depthwise layer; use a smaller batch.")
+
+
+def run_block(block: Block, data: int, residual: int | None, output: int) -> None:
+    if _library().secateur_run_block(block, data, residual, output, torch.get_num_threads()):
+        raise SecateurError("There is not enough memory for a block of layers; use a smaller batch.")
 
 
 def take_largest(pooling: Pooling, data: int, output: int) -> None:
@@ -206,6 +232,8 @@ def _library() -> ctypes.CDLL:
     library.secateur_add_margins.restype = None
     library.secateur_run_depthwise.argtypes = [POINTER(Depthwise), c_void_p, c_void_p, c_void_p, c_int64]
     library.secateur_run_depthwise.restype = c_int64
+    library.secateur_run_block.argtypes = [POINTER(Block), c_void_p, c_void_p, c_void_p, c_int64]
+    library.secateur_run_block.restype = c_int64
     library.secateur_take_largest.argtypes = [POINTER(Pooling), c_void_p, c_void_p, c_int64]
     library.secateur_take_largest.restype = c_int64
     return library

@@ -9,7 +9,7 @@ from torch import Tensor, fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-__all__ = ["arguments", "constant", "same_shape", "sole_user", "value_of", "writes"]
+__all__ = ["anything_written", "arguments", "constant", "same_shape", "sole_user", "value_of", "writes"]
 
 
 def arguments(node: fx.Node) -> dict[str, Any]:
@@ -34,6 +34,16 @@ def writes(node: fx.Node) -> bool:
     if isinstance(node.target, OpOverload):
         return bool(node.target._schema.is_mutable)
     return isinstance(node.target, HigherOrderOperator)
+
+
+def anything_written(after: fx.Node, before: fx.Node) -> bool:
+    """Whether a call between the two may overwrite a tensor."""
+    node = after.next
+    while node is not before:
+        if writes(node):
+            return True
+        node = node.next
+    return False
 
 
 def sole_user(node: fx.Node) -> fx.Node | None:

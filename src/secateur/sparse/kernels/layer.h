@@ -45,6 +45,7 @@ struct Finish {
     const float* bias;     // may be null
     const float* residual; // laid out like the output; may be null
     int64_t stride;        // from one example or image of the output to the next
+    int64_t plane;         // from one channel of an image to the next
     int64_t activation;
 };
 
@@ -65,6 +66,7 @@ struct Margins {
     float* output;
     const Span* spans; // [phases]
     int64_t planes, height, width;
+    int64_t plane; // from one plane of the input to the next
     int64_t top;
     int64_t out_rows, row_step; // output rows, and how many input rows lie between them
     int64_t phases, phase_width, column_step;
@@ -80,6 +82,21 @@ struct Depthwise {
     const int64_t* offsets; // where the run of each tap begins, from the plane's start
     int64_t taps, images, outputs, outputs_per_input;
     int64_t out_height, out_width, row_stride, activation;
+    int64_t plain_step; // 1, or 2 for an even width, of a 3×3 kernel with one pixel of margin on each side; else 0
+};
+
+// A depthwise convolution between two sparse ones of 1×1, of which the first may be missing. It runs in strips of output
+// rows, so that what lies between the layers never leaves a near cache.
+struct Block {
+    Layer first;
+    Depthwise middle;
+    Layer last;
+    int64_t has_first;
+    int64_t image_stride;        // from one image of the input to the next
+    int64_t kernel_rows;         // from the first input row that an output row of the middle layer reads to the last
+    int64_t rows_between;        // from the first input row of an output row to that of the next
+    int64_t strip;               // output rows; the last strip may have fewer
+    const int64_t* rest_offsets; // of the last layer's source in such a strip
 };
 
 // The largest of every window.

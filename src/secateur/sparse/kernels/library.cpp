@@ -77,6 +77,15 @@ int64_t share(int64_t whole, int64_t parts, int64_t part) { return whole / parts
 
 int64_t groups_of(const PackedMatrix& matrix) { return (matrix.rows + GROUP - 1) / GROUP; }
 
+int64_t tiles_of(const Layer& layer) {
+    const int64_t widest = chosen->widest_tile(layer.matrix.block);
+    return (layer.source.columns + widest - 1) / widest;
+}
+
+int64_t floats_for_tile(const PackedMatrix& matrix, int64_t rows) {
+    return (matrix.panel_width + 1 + rows) * chosen->widest_tile(matrix.block);
+}
+
 void run_one(void* context, int64_t task) {
     const Tiles& job = *static_cast<const Tiles*>(context);
     const PackedMatrix& matrix = job.layer->matrix;
@@ -86,8 +95,7 @@ void run_one(void* context, int64_t task) {
     const int64_t last = std::min(blocks, group * share(groups, job.row_parts, part + 1));
     const int64_t from = chosen->lanes() * share(job.vectors, job.tiles, tile);
     const int64_t to = std::min(chosen->lanes() * share(job.vectors, job.tiles, tile + 1), job.layer->source.columns);
-    const int64_t widest = chosen->widest_tile(matrix.block);
-    float* memory = scratch.at_least((matrix.panel_width + 1 + (last - first) * matrix.block) * widest);
+    float* memory = scratch.at_least(floats_for_tile(matrix, (last - first) * matrix.block));
     if (memory)
         chosen->run_tile(*job.layer, from, to - from, first, last, memory);
     else
@@ -122,12 +130,68 @@ int64_t run_planes(const Job& job, int64_t planes, int64_t floats, void (*run)(c
     return context.failed.load();
 }
 
+// All tiles of a layer, one after another.
+void run_tiles(const Layer& layer, float* memory) {
+    const int64_t columns = layer.source.columns, lanes = chosen->lanes();
+    const int64_t vectors = (columns + lanes - 1) / lanes, tiles = tiles_of(layer);
+    for (int64_t tile = 0; tile < tiles; tile++) {
+        const int64_t from = lanes * share(vectors, tiles, tile);
+        const int64_t to = std::min(lanes * share(vectors, tiles, tile + 1), columns);
+        chosen->run_tile(layer, from, to - from, 0, layer.matrix.rows / layer.matrix.block, memory);
+    }
+}
+
+struct Strips {
+    const Block* block;
+    int64_t in_an_image;
+    int64_t before, after; // floats of a strip that lie before and after the depthwise convolution,
+    int64_t margins;       // for its margins,
+    int64_t tile;          // and for a tile of the other layers
+    std::atomic<bool>* failed;
+};
+
+void run_strip(void* context, int64_t task) {
+    const Strips& job = *static_cast<const Strips*>(context);
+    const Block& block = *job.block;
+    const int64_t image = task / job.in_an_image, row = task % job.in_an_image * block.strip;
+    float* before = scratch.at_least(job.before + job.after + job.margins + job.tile);
+    if (!before) return job.failed->store(true);
+    float *after = before + job.before, *margins = after + job.after, *tile = margins + job.margins;
+
+    Depthwise middle = block.middle;
+    Margins& m = middle.margins;
+    const int64_t rows = std::min(block.strip, middle.out_height - row);
+    // The input rows that they read. Some may lie in the margins; there are others from `top` to before `bottom`.
+    const int64_t first = row * block.rows_between - m.top;
+    const int64_t end = first + (rows - 1) * block.rows_between + block.kernel_rows;
+    const int64_t top = std::clamp<int64_t>(first, 0, m.height), bottom = std::clamp<int64_t>(end, top, m.height);
+    m.input += image * block.image_stride + top * m.width;
+    m.height = bottom - top, m.top = top - first, m.out_rows = end - first;
+    if (block.has_first) {
+        Layer layer = block.first;
+        layer.source.data = m.input, layer.finish.output = before;
+        layer.source.out_height = m.height, layer.source.columns = layer.finish.plane = m.height * m.width;
+        run_tiles(layer, tile);
+        m.input = before, m.plane = m.height * m.width;
+    }
+    middle.images = 1, middle.out_height = rows, middle.output = after;
+    chosen->run_depthwise(middle, 0, middle.outputs, margins);
+
+    Layer layer = block.last;
+    const int64_t at = image * layer.finish.stride + row * middle.out_width;
+    layer.source.data = after, layer.source.out_height = rows, layer.source.columns = rows * middle.out_width;
+    if (rows < block.strip) layer.source.offsets = block.rest_offsets;
+    layer.finish.output += at;
+    if (layer.finish.residual) layer.finish.residual += at;
+    run_tiles(layer, tile);
+}
+
 } // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
 
-int64_t secateur_kernels_version() { return 7; }
+int64_t secateur_kernels_version() { return 8; }
 
 const char* secateur_instruction_set() { return chosen->name; }
 
@@ -150,9 +214,7 @@ int64_t secateur_run_layer(const Layer* prepared, const float* data, const float
     const Layer* layer = &filled;
     const int64_t groups = groups_of(layer->matrix), columns = layer->source.columns;
     if (!groups || !columns) return 0;
-    const int64_t vectors = (columns + chosen->lanes() - 1) / chosen->lanes();
-    const int64_t widest = chosen->widest_tile(layer->matrix.block) / chosen->lanes();
-    const int64_t tiles = (vectors + widest - 1) / widest;
+    const int64_t vectors = (columns + chosen->lanes() - 1) / chosen->lanes(), tiles = tiles_of(filled);
     const int64_t row_parts = tiles >= threads ? 1 : std::min(groups, (threads + tiles - 1) / tiles);
     std::atomic<bool> failed{false};
     Tiles job{layer, tiles, row_parts, vectors, &failed};
@@ -176,6 +238,29 @@ int64_t secateur_run_depthwise(const Depthwise* prepared, const float* input, co
     const Margins& m = filled.margins;
     const int64_t floats = 2 * (m.out_rows * m.phases * m.phase_width + ROOM_BEHIND);
     return run_planes(filled, filled.images * filled.outputs, floats, chosen->run_depthwise, threads);
+}
+
+// Returns 0, or 1 where there is not enough memory.
+int64_t secateur_run_block(const Block* prepared, const float* input, const float* residual, float* output,
+                           int64_t threads) {
+    Block block = *prepared;
+    Depthwise& middle = block.middle;
+    middle.margins.input = input, block.last.finish.residual = residual, block.last.finish.output = output;
+    const Margins& m = middle.margins;
+    const PackedMatrix &first = block.first.matrix, &last = block.last.matrix;
+    const int64_t rows = (block.strip - 1) * block.rows_between + block.kernel_rows;
+    const int64_t strips = (middle.out_height + block.strip - 1) / block.strip;
+    const int64_t tile_before = block.has_first ? floats_for_tile(first, first.rows) : 0;
+    std::atomic<bool> failed{false};
+    Strips job{&block,
+               strips,
+               block.has_first ? first.rows * rows * m.width + ROOM_BEHIND : 0,
+               middle.outputs * block.strip * middle.out_width + ROOM_BEHIND,
+               2 * (rows * m.phases * m.phase_width + ROOM_BEHIND),
+               std::max(tile_before, floats_for_tile(last, last.rows)),
+               &failed};
+    run_tasks(middle.images * strips, threads, run_strip, &job);
+    return failed.load();
 }
 
 // Returns 0, or 1 where there is not enough memory.

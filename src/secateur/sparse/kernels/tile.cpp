@@ -20,12 +20,11 @@ struct Pixels {
     const float* residual;
     int64_t stride; // from row to row
     int64_t rest;   // pixels of the last vector
-    float low, high;
+    Vector low, high;
 };
 
 // The comparisons are such that NaN stays NaN.
-inline Vector clamped(Vector value, const Pixels& pixels) {
-    const Vector low = Vector{} + pixels.low, high = Vector{} + pixels.high;
+inline Vector clamped(Vector value, Vector low, Vector high) {
     value = value < low ? low : value;
     return value > high ? high : value;
 }
@@ -34,16 +33,16 @@ template <int VECTORS>
 inline void put(const Pixels& pixels, int64_t row, const Vector (&sums)[VECTORS]) {
     float* to = pixels.output + row * pixels.stride;
     const float* residual = pixels.residual ? pixels.residual + row * pixels.stride : nullptr;
-    const float bias = pixels.bias ? pixels.bias[row] : 0.0f;
+    const Vector bias = Vector{} + (pixels.bias ? pixels.bias[row] : 0.0f), low = pixels.low, high = pixels.high;
 #pragma GCC unroll 16
     for (int v = 0; v < VECTORS; v++, to += LANES) {
         Vector value = sums[v] + bias;
         if (v < VECTORS - 1 || pixels.rest == LANES) {
             if (residual) value += load(residual + v * LANES);
-            store(to, clamped(value, pixels));
+            store(to, clamped(value, low, high));
         } else {
             for (int64_t i = 0; residual && i < pixels.rest; i++) value[i] += residual[v * LANES + i];
-            value = clamped(value, pixels);
+            value = clamped(value, low, high);
             for (int64_t i = 0; i < pixels.rest; i++) to[i] = value[i];
         }
     }
@@ -256,12 +255,12 @@ void finish_pixels(const Source& source, const Finish& finish, int64_t column, i
     for (int64_t place = 0; place < columns;) {
         const int64_t image = (column + place) / pixels, pixel = (column + place) % pixels;
         const int64_t length = smaller(columns - place, pixels - pixel);
-        int64_t at = image * finish.stride + row * pixels + pixel;
+        int64_t at = image * finish.stride + row * finish.plane + pixel;
         const float* from = sums + place;
-        for (int64_t m = 0; m < rows; m++, at += pixels, from += stride) {
+        for (int64_t m = 0; m < rows; m++, at += finish.plane, from += stride) {
             const float bias = finish.bias ? finish.bias[row + m] : 0.0f;
             float* to = finish.output + at;
-            if (m + ROWS_AHEAD < rows) fetch(to + ROWS_AHEAD * pixels, length);
+            if (m + ROWS_AHEAD < rows) fetch(to + ROWS_AHEAD * finish.plane, length);
             const float* residual = finish.residual ? finish.residual + at : nullptr;
             int64_t i = 0;
             for (; i + LANES <= length; i += LANES) {
@@ -285,40 +284,58 @@ inline bool in_one_image(const Layer& layer, int64_t column, int64_t columns) {
 inline Pixels pixels_of(const Layer& layer, int64_t column, int64_t columns, int64_t row) {
     const Finish& finish = layer.finish;
     const int64_t pixels = layer.source.out_height * layer.source.out_width;
-    const int64_t at = column / pixels * finish.stride + row * pixels + column % pixels;
+    const int64_t at = column / pixels * finish.stride + row * finish.plane + column % pixels;
     return {finish.output + at,
             finish.bias ? finish.bias + row : nullptr,
             finish.residual ? finish.residual + at : nullptr,
-            pixels,
+            finish.plane,
             (columns - 1) % LANES + 1,
-            finish.activation == NO_ACTIVATION ? -INFINITY : 0.0f,
-            finish.activation == RELU6 ? 6.0f : INFINITY};
+            Vector{} + (finish.activation == NO_ACTIVATION ? -INFINITY : 0.0f),
+            Vector{} + (finish.activation == RELU6 ? 6.0f : INFINITY)};
 }
 
-// A single example of a linear layer: no tile, and several sums so that they need not wait for one another.
+// The products of one block of rows with a single example, four columns at a time.
+template <int BLOCK, typename Index>
+inline void add_products(const Index* index, const Index* end, const float* weight, const float* input, float* sums) {
+    if constexpr (BLOCK == 1) {
+        // Several sums, so that they need not wait for one another.
+        Four sum[2] = {};
+        for (; index + 8 <= end; index += 8, weight += 8)
+#pragma GCC unroll 2
+            for (int c = 0; c < 2; c++) {
+                const Index* at = index + 4 * c;
+                sum[c] += four(weight + 4 * c) * Four{input[at[0]], input[at[1]], input[at[2]], input[at[3]]};
+            }
+        float rest = 0;
+        for (; index < end; index++, weight++) rest += *weight * input[*index];
+        sum[0] += sum[1];
+        *sums += sum[0][0] + sum[0][1] + (sum[0][2] + sum[0][3]) + rest;
+    } else {
+        static_assert(BLOCK == 4);
+        Four sum[4] = {};
+        for (; index + 4 <= end; index += 4, weight += 16)
+#pragma GCC unroll 4
+            for (int c = 0; c < 4; c++) sum[c] += four(weight + 4 * c) * input[index[c]];
+        for (; index < end; index++, weight += 4) sum[0] += four(weight) * input[*index];
+        sum[0] += sum[1] + (sum[2] + sum[3]);
+        for (int r = 0; r < 4; r++) sums[r] += sum[0][r];
+    }
+}
+
+// A single example of a linear layer: no tile.
 template <int BLOCK, typename Index>
 void multiply_one(const Layer& layer, int64_t first, int64_t last) {
     const PackedMatrix& matrix = layer.matrix;
     const int64_t blocks = matrix.rows / BLOCK;
     const Index* indices = static_cast<const Index*>(matrix.indices);
-    constexpr int CHAINS = BLOCK == 1 ? 4 : 2;
     float sums[GROUP] = {};
     for (int64_t panel = 0; panel < matrix.panels; panel++) {
         const int32_t* starts = matrix.starts + panel * (blocks + 1);
         const uint8_t* order = matrix.order + panel * blocks;
         const float* input = layer.source.data + panel * matrix.panel_width;
-        for (int64_t block = first; block < last; block++) {
-            float sum[CHAINS][BLOCK] = {};
-            int64_t i = starts[block];
-            for (; i + CHAINS <= starts[block + 1]; i += CHAINS)
-                for (int c = 0; c < CHAINS; c++)
-                    for (int r = 0; r < BLOCK; r++)
-                        sum[c][r] += matrix.values[(i + c) * BLOCK + r] * input[indices[i + c]];
-            for (; i < starts[block + 1]; i++)
-                for (int r = 0; r < BLOCK; r++) sum[0][r] += matrix.values[i * BLOCK + r] * input[indices[i]];
-            for (int c = 0; c < CHAINS; c++)
-                for (int r = 0; r < BLOCK; r++) sums[order[block] * BLOCK + r] += sum[c][r];
-        }
+        for (int64_t block = first; block < last; block++)
+            add_products<BLOCK>(indices + starts[block], indices + starts[block + 1],
+                                matrix.values + int64_t(starts[block]) * BLOCK, input, sums + order[block] * BLOCK);
     }
     finish_examples(layer.finish, 0, 1, first * BLOCK, (last - first) * BLOCK, 1, sums);
 }

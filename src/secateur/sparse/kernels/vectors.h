@@ -15,6 +15,7 @@ namespace NAMESPACE_OF(ISA) {
 namespace {
 
 typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef float Four __attribute__((vector_size(16)));
 typedef float Eight __attribute__((vector_size(32)));
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -23,6 +24,12 @@ inline int64_t within(int64_t value, int64_t low, int64_t high) { return value <
 
 inline Vector load(const float* from) {
     Vector vector;
+    memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+
+inline Four four(const float* from) {
+    Four vector;
     memcpy(&vector, from, sizeof vector);
     return vector;
 }

@@ -15,6 +15,7 @@ from secateur.checkpoint.loading import built_for_real, built_on_meta, of_the_sa
 from secateur.checkpoint.reading import ATTRIBUTE, BUFFER, EXTRA_STATE
 from secateur.checkpoint.strict_json import refusing_damage
 from secateur.sparse.backend import why_unavailable
+from secateur.sparse.block import join_blocks
 from secateur.sparse.capture import CapturedModel
 from secateur.sparse.dense import DenseConv2d, DenseLayer
 from secateur.sparse.engine import SparseEngine
@@ -59,6 +60,7 @@ def _engine(opened: OpenedEngine, model: nn.Module) -> SparseEngine:
         packed = _with_packed_layers(network, layers, opened)
         _fill(network, opened, packed)
     if isinstance(network, CapturedModel):
+        join_blocks(network.graph)
         lacking = any(tensor.is_meta for tensor in by_stored_name(held_by(network)).values())
     else:
         lacking = holds_meta(network)
