@@ -31,14 +31,23 @@ class Runner:
         with self._one_sentence():
             self.loaded: Loaded = runtime.load(model, example_inputs, threads)
 
-    def ready(self, example_inputs: Any) -> Ready:
-        """Runs the model once on these inputs, and refuses numbers that are not eager's."""
+    def ready(self, example_inputs: Any, *, memory: bool = False) -> Ready:
+        """Runs the model once on these inputs, and refuses numbers that are not eager's.
+
+        Args:
+            example_inputs: to run on.
+            memory: whether to measure the peak of that run, which takes longer than a small model.
+        """
         outputs: list[Any] = []
         with self._one_sentence():
             # Eager PyTorch, too: what it sets up once shall not count in the memory of the pass after this one.
             eager = self._eager_outputs(example_inputs)
             call = self.loaded.bind(example_inputs)
-            peak = peak_extra_megabytes(lambda: outputs.append(call()), _device_of(self.model))
+            peak = None
+            if memory:
+                peak = peak_extra_megabytes(lambda: outputs.append(call()), _device_of(self.model))
+            else:
+                outputs.append(call())
             if self.runtime.name != "eager":
                 self._require_same(eager, self.loaded.numbers(outputs[0]))
         return Ready(self, call, peak, self.loaded.note(example_inputs))
@@ -77,7 +86,7 @@ class Ready:
     runner: Runner
     call: Call
     peak_megabytes: float | None
-    """What the first pass took beyond what was there before; None where the system cannot tell."""
+    """What the first pass took beyond what was there before; None where it was not asked for or cannot be told."""
     note: str
     """What the runtime says of it; empty for nothing."""
 

@@ -240,7 +240,7 @@ class _Contest:
         entries: dict[str, Ready] = {}
         for runner in runners:
             try:
-                entries[runner.name] = runner.ready(inputs)
+                entries[runner.name] = runner.ready(inputs, memory=True)
             except SecateurError as error:
                 self._refuse(runtime, runner.name, batch, str(error))
         names = [name for name in self.models if name in entries and name != NULL_CONTROL]

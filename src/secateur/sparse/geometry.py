@@ -78,7 +78,7 @@ def output_size(
     padding: tuple[int, int],
     dilation: tuple[int, int],
 ) -> tuple[int, int]:
-    """Height and width of a convolution's output."""
+    """Height and width of what a convolution or a pooling makes."""
     height, width = ((size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1))
     if height < 1 or width < 1:
         raise UsageError(f"An input of {size[0]} × {size[1]} is too small for a kernel of {kernel[0]} × {kernel[1]}.")

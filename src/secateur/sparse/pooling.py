@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from secateur.errors import UsageError
 from secateur.sparse import native
 from secateur.sparse.calls import ready
+from secateur.sparse.geometry import output_size
 from secateur.sparse.native import Pooling
 
 __all__ = ["MaxPool2d"]
@@ -22,10 +22,7 @@ class MaxPool2d(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = ready(x)
         height, width = x.shape[-2:]
-        sizes = zip((height, width), self.kernel, self.stride, self.padding, strict=True)
-        out_height, out_width = ((size + 2 * margin - reach) // step + 1 for size, reach, step, margin in sizes)
-        if out_height < 1 or out_width < 1:
-            raise UsageError(f"An input of {height} × {width} is too small for a window of {self.kernel}.")
+        out_height, out_width = output_size((height, width), self.kernel, self.stride, self.padding, (1, 1))
         output = x.new_empty(*x.shape[:-2], out_height, out_width)
         planes = output.numel() // (out_height * out_width)
         sizes_of_window = (*self.kernel, *self.stride, *self.padding)
