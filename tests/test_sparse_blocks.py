@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from secateur.errors import UsageError
+from secateur.export.tracing import quiet
 from secateur.sparse import block, choice
 from secateur.sparse.block import run_block
 from secateur.sparse.dense import DenseConv2d
@@ -209,6 +211,9 @@ def test_what_belongs_together_is_joined_and_nothing_else(
     again = load_engine(tmp_path, lambda: model)
     assert blocks_of(again) == count
     assert again(images).equal(engine(images))
+    with quiet():  # torch warns of its own classes
+        twin = copy.deepcopy(engine)
+    assert twin(images).equal(engine(images))
 
 
 def test_a_block_whose_layers_are_given_up_runs_dense(monkeypatch: pytest.MonkeyPatch) -> None:
