@@ -86,7 +86,7 @@ struct Depthwise {
 };
 
 // A depthwise convolution between two sparse ones of 1×1, of which the first may be missing. It runs in strips of output
-// rows, so that what lies between the layers never leaves a near cache.
+// rows, so that what lies between the layers stays in a cache.
 struct Block {
     Layer first;
     Depthwise middle;

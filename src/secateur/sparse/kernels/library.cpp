@@ -69,7 +69,6 @@ thread_local Scratch scratch;
 struct Tiles {
     const Layer* layer;
     int64_t tiles, row_parts;
-    int64_t vectors; // of all columns, shared out so that no tile is much narrower than the others
     std::atomic<bool>* failed;
 };
 
@@ -80,6 +79,17 @@ int64_t groups_of(const PackedMatrix& matrix) { return (matrix.rows + GROUP - 1)
 int64_t tiles_of(const Layer& layer) {
     const int64_t widest = chosen->widest_tile(layer.matrix.block);
     return (layer.source.columns + widest - 1) / widest;
+}
+
+struct Columns {
+    int64_t first, count;
+};
+
+// Those of one tile: whole vectors, shared out so that no tile is much narrower than the others.
+Columns columns_of(const Layer& layer, int64_t tiles, int64_t tile) {
+    const int64_t lanes = chosen->lanes(), vectors = (layer.source.columns + lanes - 1) / lanes;
+    const int64_t first = lanes * share(vectors, tiles, tile);
+    return {first, std::min(lanes * share(vectors, tiles, tile + 1), layer.source.columns) - first};
 }
 
 int64_t floats_for_tile(const PackedMatrix& matrix, int64_t rows) {
@@ -93,11 +103,10 @@ void run_one(void* context, int64_t task) {
     const int64_t group = GROUP / matrix.block, groups = groups_of(matrix);
     const int64_t first = group * share(groups, job.row_parts, part);
     const int64_t last = std::min(blocks, group * share(groups, job.row_parts, part + 1));
-    const int64_t from = chosen->lanes() * share(job.vectors, job.tiles, tile);
-    const int64_t to = std::min(chosen->lanes() * share(job.vectors, job.tiles, tile + 1), job.layer->source.columns);
+    const Columns columns = columns_of(*job.layer, job.tiles, tile);
     float* memory = scratch.at_least(floats_for_tile(matrix, (last - first) * matrix.block));
     if (memory)
-        chosen->run_tile(*job.layer, from, to - from, first, last, memory);
+        chosen->run_tile(*job.layer, columns.first, columns.count, first, last, memory);
     else
         job.failed->store(true);
 }
@@ -132,12 +141,9 @@ int64_t run_planes(const Job& job, int64_t planes, int64_t floats, void (*run)(c
 
 // All tiles of a layer, one after another.
 void run_tiles(const Layer& layer, float* memory) {
-    const int64_t columns = layer.source.columns, lanes = chosen->lanes();
-    const int64_t vectors = (columns + lanes - 1) / lanes, tiles = tiles_of(layer);
-    for (int64_t tile = 0; tile < tiles; tile++) {
-        const int64_t from = lanes * share(vectors, tiles, tile);
-        const int64_t to = std::min(lanes * share(vectors, tiles, tile + 1), columns);
-        chosen->run_tile(layer, from, to - from, 0, layer.matrix.rows / layer.matrix.block, memory);
+    for (int64_t tile = 0, tiles = tiles_of(layer); tile < tiles; tile++) {
+        const Columns columns = columns_of(layer, tiles, tile);
+        chosen->run_tile(layer, columns.first, columns.count, 0, layer.matrix.rows / layer.matrix.block, memory);
     }
 }
 
@@ -150,7 +156,7 @@ struct Strips {
     std::atomic<bool>* failed;
 };
 
-void run_strip(void* context, int64_t task) {
+void run_rows(void* context, int64_t task) {
     const Strips& job = *static_cast<const Strips*>(context);
     const Block& block = *job.block;
     const int64_t image = task / job.in_an_image, row = task % job.in_an_image * block.strip;
@@ -161,7 +167,7 @@ void run_strip(void* context, int64_t task) {
     Depthwise middle = block.middle;
     Margins& m = middle.margins;
     const int64_t rows = std::min(block.strip, middle.out_height - row);
-    // The input rows that they read. Some may lie in the margins; there are others from `top` to before `bottom`.
+    // The input rows that they read: those that do not lie in the margins go from `top` to before `bottom`.
     const int64_t first = row * block.rows_between - m.top;
     const int64_t end = first + (rows - 1) * block.rows_between + block.kernel_rows;
     const int64_t top = std::clamp<int64_t>(first, 0, m.height), bottom = std::clamp<int64_t>(end, top, m.height);
@@ -212,12 +218,11 @@ int64_t secateur_run_layer(const Layer* prepared, const float* data, const float
     Layer filled = *prepared;
     filled.source.data = data, filled.finish.residual = residual, filled.finish.output = output;
     const Layer* layer = &filled;
-    const int64_t groups = groups_of(layer->matrix), columns = layer->source.columns;
-    if (!groups || !columns) return 0;
-    const int64_t vectors = (columns + chosen->lanes() - 1) / chosen->lanes(), tiles = tiles_of(filled);
+    const int64_t groups = groups_of(layer->matrix), tiles = tiles_of(*layer);
+    if (!groups || !tiles) return 0;
     const int64_t row_parts = tiles >= threads ? 1 : std::min(groups, (threads + tiles - 1) / tiles);
     std::atomic<bool> failed{false};
-    Tiles job{layer, tiles, row_parts, vectors, &failed};
+    Tiles job{layer, tiles, row_parts, &failed};
     run_tasks(tiles * row_parts, threads, run_one, &job);
     return failed.load();
 }
@@ -259,7 +264,7 @@ int64_t secateur_run_block(const Block* prepared, const float* input, const floa
                2 * (rows * m.phases * m.phase_width + ROOM_BEHIND),
                std::max(tile_before, floats_for_tile(last, last.rows)),
                &failed};
-    run_tasks(middle.images * strips, threads, run_strip, &job);
+    run_tasks(middle.images * strips, threads, run_rows, &job);
     return failed.load();
 }
 
