@@ -38,7 +38,7 @@ from plan_speed_models import SUBJECTS, Subject, llama_1b_on_meta
 from torch import nn
 
 import secateur
-from secateur.measure.memory import peak_extra_megabytes
+from secateur.bench.memory import peak_extra_megabytes
 
 AMOUNT = 0.5
 LIMIT_SECONDS = 120

@@ -16,10 +16,10 @@ from collections.abc import Callable
 import torch
 
 import secateur
-from secateur.measure.clocks import wall_clock
-from secateur.measure.memory import peak_extra_megabytes
-from secateur.measure.timing import time_in_turns
-from secateur.rank import Cutoff, find_cutoff
+from secateur.bench.clocks import wall_clock
+from secateur.bench.memory import peak_extra_megabytes
+from secateur.bench.timing import time_in_turns
+from secateur.weights.rank import Cutoff, find_cutoff
 
 SHARE = 0.9
 

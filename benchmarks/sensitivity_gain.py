@@ -24,11 +24,12 @@ from torch import nn
 from torch.utils.data import DataLoader, random_split
 
 import secateur
-from secateur.data.fashion_mnist import load_fashion_mnist
+from secateur.bench.machine import this_machine
+from secateur.channels.sensitivity_curves import Sensitivity
+from secateur.examples.fashion_mnist import load_fashion_mnist
 from secateur.examples.small_resnet import SmallResNet
-from secateur.measure.machine import this_machine
-from secateur.sensitivity import Sensitivity, sensitivity
-from secateur.task import accuracy
+from secateur.loop.task import accuracy
+from secateur.studies.group_study import sensitivity
 
 BATCH = 32
 AMOUNTS = (0.25, 0.5, 0.625, 0.75, 0.875)

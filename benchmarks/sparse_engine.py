@@ -26,14 +26,14 @@ from plan_speed_models import SUBJECTS
 from torch import Tensor, nn
 
 import secateur
+from secateur.bench.clocks import process_clock
+from secateur.bench.machine import this_machine
+from secateur.bench.runtimes import RUNTIMES, open_in_onnxruntime, open_in_openvino, torch_threads
+from secateur.bench.timing import Timing, time_in_turns
 from secateur.examples.encoder import Encoder
 from secateur.examples.mobilenet_v2 import MobileNetV2
 from secateur.examples.resnet18 import ResNet18
-from secateur.export import export
-from secateur.measure.clocks import process_clock
-from secateur.measure.machine import this_machine
-from secateur.measure.runtimes import RUNTIMES, open_in_onnxruntime, open_in_openvino, torch_threads
-from secateur.measure.timing import Timing, time_in_turns
+from secateur.formats.exporting import export
 
 DENSE = ("eager", "onnxruntime", "openvino")
 INT8 = {"onnx": open_in_onnxruntime, "openvino": open_in_openvino}

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from secateur.measure.clocks import thread_clock
-from secateur.measure.machine import this_machine
-from secateur.measure.timing import Timing, time_in_turns
+from secateur.bench.clocks import thread_clock
+from secateur.bench.machine import this_machine
+from secateur.bench.timing import Timing, time_in_turns
 from secateur.sparse.backend import which
 from secateur.sparse.layers import SparseConv2d
 

@@ -25,13 +25,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import secateur
-from secateur.data.fashion_mnist import load_fashion_mnist
+from secateur.bench.machine import this_machine
 from secateur.examples.encoder import Encoder
+from secateur.examples.fashion_mnist import load_fashion_mnist
 from secateur.examples.mobilenet_v2 import MobileNetV2
 from secateur.examples.resnet18 import ResNet18
 from secateur.examples.small_resnet import SmallResNet
-from secateur.measure.machine import this_machine
-from secateur.target.outcome import TargetUnreachable
+from secateur.plans.outcome import TargetUnreachable
 
 TARGETS = (0.75, 0.5, 0.33)
 TOLERANCE = 0.05

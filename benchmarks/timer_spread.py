@@ -21,7 +21,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 import secateur
-from secateur.measure.machine import this_machine
+from secateur.bench.machine import this_machine
 
 REPEATS = 10
 CASES = {"null": (20, 20), "5 % more": (20, 21), "3 times": (10, 30)}

@@ -16,4 +16,4 @@ export SECATEUR_KERNELS="$folder/kernels.so"
 export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 # Without pytest's capture, which would keep a sanitizer's last words to itself.
 LD_PRELOAD="$preloaded" python -m pytest -n 0 -q -s --durations=3 \
-    tests/test_sparse_kernels.py tests/test_sparse_packed.py tests/test_sparse_planes.py tests/test_sparse_blocks.py
+    tests/sparse/test_kernels.py tests/sparse/test_packed.py tests/sparse/test_planes.py tests/sparse/test_blocks.py

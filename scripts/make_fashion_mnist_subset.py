@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from secateur.data.fashion_mnist import DEBIAN_FOLDER, EMBEDDED_FOLDER, read_idx
+from secateur.examples.fashion_mnist import DEBIAN_FOLDER, EMBEDDED_FOLDER, read_idx
 
 TRAIN_IMAGES = 10_000
 TEST_IMAGES = 5_000

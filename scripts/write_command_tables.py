@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from secateur.cli import app
+from secateur.commands.app import app
 
 PAGE = Path(__file__).parent.parent / "docs" / "command-line.md"
 PLACE = re.compile(r"(<!-- options of (\w+) -->\n)(?:\n(?:\|.*\n)+)?")

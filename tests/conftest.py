@@ -16,19 +16,17 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import secateur
-from secateur import anatomy, channels
-from secateur.dissection import Dissection, dissect
-from secateur.measure import timing
-from tests.cutting import Net, image, net
-from tests.models import ConvNet, blobs
+from secateur.bench import timing
+from secateur.channels import anatomy, planning
+from secateur.channels.dissection import Dissection, dissect
+from tests.support.cutting import Net, image, net
+from tests.support.models import ConvNet, blobs
 
 settings.register_profile("secateur", deadline=None, derandomize=True)
 settings.load_profile("secateur")
 
 
-LONGEST = (
-    "docs architectures rules cli resume report_browser distributed export target sparse_engine random_graphs sheet"
-)
+LONGEST = "docs architectures rules app resume browser distributed exporting target engine random_graphs sheet"
 """The files to begin with: two processes take one file after the other, and a long one at the end keeps one waiting."""
 
 
@@ -69,7 +67,7 @@ def short_timings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def dissect_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that plan one model often and never change it: it is captured and coupled the first time only."""
-    monkeypatch.setattr(channels, "dissect", _dissect_once)
+    monkeypatch.setattr(planning, "dissect", _dissect_once)
     monkeypatch.setattr(anatomy, "dissect", _dissect_once)
 
 

@@ -23,10 +23,10 @@ from typer.testing import CliRunner
 
 import secateur
 from scripts.write_command_tables import with_tables
-from secateur.cli import app
-from tests.brief import SHORT_TIMINGS, write_few_images
-from tests.models import ConvNet
-from tests.test_task_file import TASK
+from secateur.commands.app import app
+from tests.commands.test_task_file import TASK
+from tests.support.brief import SHORT_TIMINGS, write_few_images
+from tests.support.models import ConvNet
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

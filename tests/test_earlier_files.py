@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 import secateur
+from secateur.channels.sensitivity_curves import Sensitivity
 from secateur.examples.small_resnet import SmallResNet
-from secateur.report.run_report import RunReport
-from secateur.sensitivity.curves import Sensitivity
-from tests.report_runs import EXAMPLE, loaders
+from secateur.pages.run_report import RunReport
+from tests.support.report_runs import EXAMPLE, loaders
 
 FILES = Path(__file__).parent / "earlier_files"
 OUTPUTS: dict[str, Any] = json.loads((FILES / "outputs.json").read_text())

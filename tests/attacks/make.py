@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import secateur
-from tests.cutting import Heads, Net, image, sequence
+from tests.support.cutting import Heads, Net, image, sequence
 
 CORPUS = Path(__file__).parent / "corpus"
 MARKER = "a-checkpoint-ran-code"

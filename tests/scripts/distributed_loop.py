@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.utils.data import DataLoader, TensorDataset
 
 import secateur
-from secateur.task import accuracy
+from secateur.loop.task import accuracy
 
 
 def data(examples: int, seed: int) -> TensorDataset:

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from secateur.base import SecateurError, as_call
 from secateur.capture.forward import Leaf, capture
-from secateur.capture.record import CallRecorder, bound_arguments
+from secateur.capture.recorder import CallRecorder, bound_arguments
 from secateur.capture.trace import Trace, Value
-from secateur.errors import SecateurError
-from secateur.example_inputs import as_call
 
 __all__ = ["Site", "find_sites", "mean_magnitudes"]
 

@@ -15,15 +15,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
+from secateur.base import UsageError, evaluating, tensors_in
 from secateur.capture.attributes import sizes_with_origin, unchanged
 from secateur.capture.expressions import listening
-from secateur.capture.record import CallRecorder, FunctionRecorder, muted
+from secateur.capture.recorder import CallRecorder, FunctionRecorder, muted
 from secateur.capture.trace import Kind, Trace, Value
 from secateur.capture.training_code import does_more_in_training
-from secateur.errors import UsageError
-from secateur.modes import evaluating
 
-__all__ = ["Leaf", "capture", "plain_execution", "recorded", "state_tensors", "tensors_in", "without_random_effects"]
+__all__ = ["Leaf", "capture", "plain_execution", "recorded", "state_tensors", "without_random_effects"]
 
 Leaf = tuple[Tensor, Kind, tuple[str, ...]]
 
@@ -149,24 +148,6 @@ def state_tensors(model: nn.Module) -> list[Leaf]:
                 for tensor in tensors_in(value, objects=False):
                     found.setdefault(id(tensor), (tensor, "constant", []))[2].append(f"{path}.{key}")
     return [(tensor, kind, tuple(names)) for tensor, kind, names in found.values()]
-
-
-def tensors_in(tree: Any, objects: bool = True, depth: int = 8) -> Iterator[Tensor]:
-    """The tensors in nested lists and dicts, and with `objects` in the attributes of whatever else there is."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif depth == 0 or tree is None or isinstance(tree, str | bytes | int | float | type | nn.Module):
-        return
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            yield from tensors_in(item, objects, depth - 1)
-    elif isinstance(tree, list | tuple | set | frozenset):
-        for item in tree:
-            yield from tensors_in(item, objects, depth - 1)
-    elif objects:
-        slots = [name for kind in type(tree).__mro__ for name in getattr(kind, "__slots__", ())]
-        held = {**{name: getattr(tree, name, None) for name in slots}, **getattr(tree, "__dict__", {})}
-        yield from tensors_in(held, objects, depth - 1)
 
 
 @contextmanager

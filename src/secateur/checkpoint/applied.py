@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from secateur.capture.attributes import read_attribute
-from secateur.channel_plan import Plan
-from secateur.cut import named_tensors
-from secateur.errors import UsageError
-from secateur.masks import Masks
+from secateur.base import UsageError
+from secateur.capture import read_attribute
+from secateur.plans import Masks, Plan
+from secateur.surgery import named_tensors
 
 __all__ = ["as_one", "require_cut"]
 

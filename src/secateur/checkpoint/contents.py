@@ -9,14 +9,13 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
+from secateur.base import UsageError, full_tensor
 from secateur.checkpoint.header import DTYPES
-from secateur.checkpoint.held import Held, tied_names
 from secateur.checkpoint.packing import pack, require_zeros
 from secateur.checkpoint.reading import ATTRIBUTE, BUFFER, EXTRA_STATE, MASK
-from secateur.enforce import masked_parameters
-from secateur.errors import UsageError
-from secateur.masks import Masks
-from secateur.weights import full_tensor
+from secateur.checkpoint.tensors import Held, tied_names
+from secateur.plans import Masks
+from secateur.surgery import masked_parameters
 
 __all__ = ["Contents", "contents_of", "extra_states"]
 

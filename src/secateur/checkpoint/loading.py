@@ -9,11 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from secateur.checkpoint.held import held_by, holds_meta, replace_tensors
+from secateur.base import SecateurError, UsageError, in_brief, unwrap
 from secateur.checkpoint.reading import ATTRIBUTE, BUFFER, EXTRA_STATE, Opened
-from secateur.cut import cut
-from secateur.errors import SecateurError, UsageError, in_brief
-from secateur.weights import unwrap
+from secateur.checkpoint.tensors import held_by, holds_meta, replace_tensors
+from secateur.surgery import cut
 
 __all__ = ["built_for_real", "built_on_meta", "difference", "load", "of_the_same_kind", "restore"]
 

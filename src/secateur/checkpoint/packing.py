@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from secateur.errors import UsageError
-from secateur.masks import LayerMask
+from secateur.base import UsageError
+from secateur.plans import LayerMask
 
 __all__ = ["pack", "require_zeros", "unpack"]
 

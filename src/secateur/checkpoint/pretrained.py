@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from secateur.capture.attributes import read_attribute
-from secateur.channel_plan import Plan
-from secateur.checkpoint.held import held_by
+from secateur.capture import read_attribute
+from secateur.checkpoint.tensors import held_by
+from secateur.plans import Plan
 
 __all__ = ["CONFIG_FILE", "NotExpressible", "config_of_pruned"]
 

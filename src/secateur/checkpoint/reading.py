@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from secateur.channel_plan import Plan
-from secateur.checkpoint.files import read_record, whole_file
+from secateur.checkpoint.exchange import read_record, whole_file
 from secateur.checkpoint.header import Entry, read_header, read_tensor
+from secateur.checkpoint.manifest import EXTRAS_FILE, WEIGHTS_FILE, Record
 from secateur.checkpoint.packing import unpack
-from secateur.checkpoint.record import EXTRAS_FILE, WEIGHTS_FILE, Record
 from secateur.checkpoint.strict_json import number_of_elements, refusing_damage
-from secateur.masks import Masks, checked_layer
+from secateur.plans import Masks, Plan, checked_layer
 
 __all__ = ["ATTRIBUTE", "BUFFER", "EXTRA_STATE", "MASK", "Checkpoint", "Opened", "check_tensors", "read_checkpoint"]
 

@@ -13,17 +13,14 @@ import torch
 from torch import nn
 
 import secateur
-from secateur.atomic import write_text
-from secateur.channel_plan import Plan
+from secateur.base import SecateurError, UsageError, in_brief, unwrap, write_text
 from secateur.checkpoint.applied import as_one, require_cut
 from secateur.checkpoint.contents import Contents, contents_of
-from secateur.checkpoint.files import NEW, finish_exchange, put_in_place, read_record, stage
-from secateur.checkpoint.held import Held, held_by
+from secateur.checkpoint.exchange import NEW, finish_exchange, put_in_place, read_record, stage
+from secateur.checkpoint.manifest import EXTRAS_FILE, WEIGHTS_FILE, Record
 from secateur.checkpoint.pretrained import CONFIG_FILE, NotExpressible, config_of_pruned
-from secateur.checkpoint.record import EXTRAS_FILE, WEIGHTS_FILE, Record
-from secateur.errors import SecateurError, UsageError, in_brief
-from secateur.masks import Masks
-from secateur.weights import unwrap
+from secateur.checkpoint.tensors import Held, held_by
+from secateur.plans import Masks, Plan
 
 __all__ = ["save"]
 

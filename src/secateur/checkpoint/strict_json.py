@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from secateur.errors import SecateurError
+from secateur.base import SecateurError
 
 __all__ = [
     "MOST_BYTES",

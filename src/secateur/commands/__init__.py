@@ -1,1 +1,1 @@
-"""One file for each command. They are quick to import: what a command needs, it imports when it runs."""
+"""The command line: one file a command, thin and quick to start."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secateur.commands.errors import command_line, errors_in_one_sentence
+from secateur.commands.one_sentence import command_line, errors_in_one_sentence
 
 __all__ = ["demo"]
 
@@ -38,11 +38,12 @@ def demo(
     with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on from the last finished epoch."):
         from rich.console import Console
 
-        from secateur.data.fashion_mnist import find_folder
-        from secateur.demo import run_demo
-        from secateur.report.console import print_demo
+        from secateur.examples import find_folder
+        from secateur.pages import print_demo, save_curve
+        from secateur.studies import run_demo
 
         outcome = run_demo(out, find_folder(data), epochs, seed)
+        save_curve({version.name: version.result for version in outcome.versions}, out / "curve.html")
         if as_json:
             import json
 

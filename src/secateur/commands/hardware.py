@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secateur.commands.errors import command_line, errors_in_one_sentence
+from secateur.commands.one_sentence import command_line, errors_in_one_sentence
 
 __all__ = ["hardware"]
 
@@ -30,11 +30,9 @@ def hardware(
     with errors_in_one_sentence(debug, f"Stopped; nothing was kept. `{command_line()}` measures from the start."):
         from rich.console import Console
 
-        from secateur.hardware.cache import load_cached, save_cached
-        from secateur.hardware.layers import runtimes_here
-        from secateur.hardware.study import study_hardware
-        from secateur.report.hardware_console import print_hardware
-        from secateur.report.hardware_page import save_hardware_page
+        from secateur.bench import runtimes_here
+        from secateur.pages import print_hardware, save_hardware_page
+        from secateur.studies import load_cached, save_cached, study_hardware
 
         report = None if again else load_cached()
         cached = report is not None

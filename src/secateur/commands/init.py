@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secateur.commands.errors import errors_in_one_sentence
+from secateur.commands.one_sentence import errors_in_one_sentence
 
 __all__ = ["init"]
 
@@ -23,8 +23,7 @@ def init(
     with errors_in_one_sentence(debug, "Stopped."):
         from importlib.resources import files
 
-        from secateur.atomic import write_text
-        from secateur.errors import UsageError
+        from secateur.base import UsageError, write_text
 
         if file.suffix != ".py":
             raise UsageError(f"{file} is no Python file; call it {file.with_suffix('.py')}.")

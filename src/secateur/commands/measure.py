@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secateur.commands.errors import errors_in_one_sentence
+from secateur.commands.one_sentence import errors_in_one_sentence
 
 if TYPE_CHECKING:
-    from secateur.result import Result
+    from secateur.loop import Result
 
 __all__ = ["measure"]
 
@@ -45,12 +45,12 @@ def measure(
     Example: secateur measure runs/zeros-90 --runtime all --batch 1 --batch 32
     """
     with errors_in_one_sentence(debug, "Stopped. Nothing was kept; a measurement is made in one go."):
+        from secateur.base import SecateurError
+        from secateur.bench import measure as measure_models
         from secateur.commands.reporting import write_report
         from secateur.commands.runs import task_and_runs
-        from secateur.errors import SecateurError
-        from secateur.measure.sheet import measure as measure_models
-        from secateur.run_folder import load_run
-        from secateur.task_file import users_errors_in_one_sentence
+        from secateur.commands.task_file import users_errors_in_one_sentence
+        from secateur.loop import load_run
 
         chosen = runtime or ["eager"]
         source, runs = task_and_runs(what, task)
@@ -78,7 +78,7 @@ def measure(
         else:
             from rich.console import Console
 
-            from secateur.report.sheet_table import print_sheet
+            from secateur.pages import print_sheet
 
             print_sheet(sheet, Console())
             if pages:

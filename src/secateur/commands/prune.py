@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from secateur.commands.errors import command_line, errors_in_one_sentence
 from secateur.commands.measure import BASELINE
+from secateur.commands.one_sentence import command_line, errors_in_one_sentence
 from secateur.commands.settings import SETTINGS_FILE, Settings, write_settings
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from secateur.measure.sheet import Sheet
-    from secateur.result import Result
+    from secateur.bench import Sheet
+    from secateur.loop import Result
 
 __all__ = ["prune"]
 
@@ -67,10 +67,10 @@ def prune(
         from accelerate import PartialState
         from accelerate.utils import set_seed
 
-        from secateur.errors import UsageError
+        from secateur.base import UsageError
+        from secateur.bench import find_runtime
+        from secateur.commands.task_file import load_task, users_errors_in_one_sentence
         from secateur.loop import prune as prune_model
-        from secateur.measure.runtimes import find_runtime
-        from secateur.task_file import load_task, users_errors_in_one_sentence
 
         if not (channels or target or sparsity or pattern):
             raise UsageError(
@@ -120,7 +120,7 @@ def prune(
 
 
 def _store_zeros(result: Result, out: Path) -> None:
-    from secateur import read_checkpoint, save
+    from secateur.checkpoint import read_checkpoint, save
 
     told = read_checkpoint(out)
     applied = [step for step in (told.plan, told.masks) if step is not None]
@@ -130,7 +130,7 @@ def _store_zeros(result: Result, out: Path) -> None:
 def _measured(
     models: Mapping[str, nn.Module], example_inputs: Any, runtime: str, batch: int | None, threads: int
 ) -> Sheet:
-    from secateur.measure.sheet import measure
+    from secateur.bench import measure
 
     return measure(models, example_inputs, runtimes=[runtime], batches=[batch or 1], threads=threads)
 
@@ -149,12 +149,12 @@ def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bo
     if sheet is not None:
         from rich.console import Console
 
-        from secateur.report.sheet_table import print_sheet
+        from secateur.pages import print_sheet
 
         print()
         print_sheet(sheet, Console())
-    from secateur.checkpoint.record import WEIGHTS_FILE
-    from secateur.report.numbers import byte_text
+    from secateur.base import byte_text
+    from secateur.checkpoint import WEIGHTS_FILE
 
     stored = byte_text((out / WEIGHTS_FILE).stat().st_size)
     print(
@@ -164,7 +164,7 @@ def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bo
 
 
 def _epochs(finetune: str, original_epochs: float | None) -> float | str:
-    from secateur.errors import UsageError
+    from secateur.base import UsageError
 
     if finetune.strip().endswith("%"):
         if not original_epochs:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secateur.commands.errors import errors_in_one_sentence
+from secateur.commands.one_sentence import errors_in_one_sentence
 
 __all__ = ["report"]
 
@@ -35,9 +35,7 @@ def report(
     Example: secateur report runs/channels-50 runs/zeros-90 -o compared.html
     """
     with errors_in_one_sentence(debug, "Stopped. A page that was there before is intact."):
-        from secateur.report.overlay_page import save_overlay_page
-        from secateur.report.run_page import save_run_page
-        from secateur.report.run_report import load_report
+        from secateur.pages import load_report, save_overlay_page, save_run_page
 
         reports = {run: load_report(run) for run in dict.fromkeys(runs)}
         if len(reports) == 1:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from secateur.checkpoint.record import WEIGHTS_FILE
+from secateur.bench import Sheet
+from secateur.checkpoint import WEIGHTS_FILE
 from secateur.commands.report import PAGE_FILE
 from secateur.commands.settings import SETTINGS_FILE, read_settings
-from secateur.measure.sheet import Sheet
-from secateur.report.gather import report_of
-from secateur.report.run_page import save_run_page
-from secateur.report.run_report import save_report
-from secateur.result import Result
+from secateur.loop import Result
+from secateur.pages import report_of, save_report, save_run_page
 
 __all__ = ["write_report"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from secateur.base import UsageError
 from secateur.commands.settings import SETTINGS_FILE, read_settings
-from secateur.errors import UsageError
-from secateur.task_file import TaskFile, load_task
+from secateur.commands.task_file import TaskFile, load_task
 
 __all__ = ["task_and_runs", "task_of_run"]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secateur.commands.errors import command_line, errors_in_one_sentence
+from secateur.commands.one_sentence import command_line, errors_in_one_sentence
 
 __all__ = ["sensitivity"]
 
@@ -40,8 +40,8 @@ def sensitivity(
     Example: secateur sensitivity task.py --from model.safetensors --finetune 0.25 --html sensitivity.html
     """
     with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on after the last finished evaluation."):
-        from secateur.sensitivity import sensitivity as find_sensitivity
-        from secateur.task_file import load_task, users_errors_in_one_sentence
+        from secateur.commands.task_file import load_task, users_errors_in_one_sentence
+        from secateur.studies import sensitivity as find_sensitivity
 
         source = load_task(task)
         with users_errors_in_one_sentence():
@@ -58,7 +58,7 @@ def sensitivity(
             )
         found.save(out)
         if html is not None:
-            from secateur.report.sensitivity_page import save_sensitivity_page
+            from secateur.pages import save_sensitivity_page
 
             save_sensitivity_page(found, html)
         if as_json:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from secateur.errors import SecateurError, UsageError
+from secateur.base import SecateurError, UsageError
 
 __all__ = ["SETTINGS_FILE", "Settings", "read_settings", "write_settings"]
 
@@ -34,7 +34,7 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 def write_settings(context: typer.Context, file: Path) -> None:
     """All options of the running command that have a value, by the names they have on the command line."""
-    from secateur.atomic import write_text
+    from secateur.base import write_text
 
     lines = [f"# `{context.command_path} --settings {file}` repeats this run; options beside it change it."]
     for option, parameter in _options(context).items():

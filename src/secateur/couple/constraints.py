@@ -7,16 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
-from secateur.capture.expressions import (
-    OPERATORS,
-    Attribute,
-    Expression,
-    attributes_of,
-    constant,
-    evaluate,
-    leaves_of,
-    substitute,
-)
+from secateur.capture import OPERATORS, Attribute, Expression, attributes_of, constant, evaluate, leaves_of, substitute
 from secateur.couple.requirements import Constraint, Requirements
 
 __all__ = ["Conflict", "System", "settle"]

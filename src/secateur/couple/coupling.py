@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from secateur.capture.trace import Call, Trace, Value
+from secateur.capture import Call, Trace, Value
 from secateur.couple.axes import split
 from secateur.couple.units import Axis, Units, fixed_axis
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secateur.capture.trace import Value
+from secateur.capture import Value
 from secateur.couple.coupling import Coupling
 from secateur.couple.units import FIXED, Axis, Units
 

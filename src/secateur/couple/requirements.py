@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from secateur.capture.expressions import Expression, Size, constant, evaluate, expression_of, substitute
-from secateur.capture.trace import SizeUse, Value
+from secateur.capture import Expression, Size, SizeUse, Value, constant, evaluate, expression_of, substitute
 from secateur.couple.coupling import Coupling, Reason
 from secateur.couple.units import Axis
 

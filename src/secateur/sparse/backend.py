@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from secateur.errors import UsageError
+from secateur.base import UsageError
 from secateur.sparse import compiled, native
 
 if TYPE_CHECKING:

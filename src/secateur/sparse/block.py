@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from secateur.sparse import native
-from secateur.sparse.calls import address, fitting, prepared, ready
 from secateur.sparse.compiled import ConvolutionCall
 from secateur.sparse.dense import DenseConv2d
 from secateur.sparse.depthwise import DepthwiseCall
 from secateur.sparse.fold import LAYERS
 from secateur.sparse.layers import SparseConv2d
 from secateur.sparse.nodes import anything_written, sole_user
+from secateur.sparse.prepared import address, fitting, prepared, ready
 
 __all__ = ["join_blocks", "run_block"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from secateur.errors import UsageError
+from secateur.base import UsageError
 from secateur.sparse import native
-from secateur.sparse.calls import fitting, prepared, ready
 from secateur.sparse.geometry import Geometry
 from secateur.sparse.native import ACTIVATIONS, Depthwise
 from secateur.sparse.packed import lies_flat
+from secateur.sparse.prepared import fitting, prepared, ready
 
 if TYPE_CHECKING:
     from secateur.sparse.dense import DenseConv2d

@@ -7,22 +7,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from secateur.capture.forward import without_random_effects
-from secateur.copying import copy_of_model
-from secateur.errors import SecateurError, UsageError, in_brief
-from secateur.example_inputs import as_call, copied
-from secateur.measure.comparison import require_threads
-from secateur.measure.machine import this_machine
-from secateur.report.progress import working
-from secateur.report.tables import aligned
+from secateur.base import SecateurError, UsageError, aligned, as_call, copied, copy_of_model, in_brief, unwrap, working
+from secateur.bench import require_threads, this_machine
+from secateur.capture import without_random_effects
 from secateur.sparse.backend import why_unavailable
-from secateur.sparse.capture import capture_graph
-from secateur.sparse.choice import FEWEST_ZEROS, LayerChoice, choose
 from secateur.sparse.dense import DenseLayer
 from secateur.sparse.fold import fold_graph
+from secateur.sparse.graph import capture_graph
 from secateur.sparse.in_place import layers_in_place
 from secateur.sparse.origin import Origin, origin_of
-from secateur.weights import unwrap
+from secateur.sparse.trial import FEWEST_ZEROS, LayerChoice, choose
 
 __all__ = ["SparseEngine", "sparse_engine"]
 

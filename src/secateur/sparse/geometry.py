@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from secateur.errors import UsageError
+from secateur.base import UsageError
 from secateur.sparse.native import Columns, Margins
 
 __all__ = ["Geometry", "output_size"]

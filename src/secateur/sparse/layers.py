@@ -7,11 +7,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from secateur.errors import SecateurError, UsageError
+from secateur.base import SecateurError, UsageError
 from secateur.sparse import backend
-from secateur.sparse.calls import address, fitting, prepared, ready
 from secateur.sparse.native import ACTIVATIONS
 from secateur.sparse.packed import PackedMatrix, lies_flat
+from secateur.sparse.prepared import address, fitting, prepared, ready
 
 __all__ = ["SparseConv2d", "SparseLinear"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from secateur.errors import SecateurError, UsageError
+from secateur.base import SecateurError, UsageError
 from secateur.sparse.packed import PackedMatrix
 
 __all__ = [

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from secateur.checkpoint.held import held_by
-from secateur.measure.machine import this_machine
-from secateur.sparse.capture import CapturedModel
+from secateur.bench import this_machine
+from secateur.checkpoint import held_by
 from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer, Pair
 from secateur.sparse.fold import LAYERS
+from secateur.sparse.graph import CapturedModel
 
 __all__ = ["Folded", "Origin", "Window", "folded_layers", "origin_of"]
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secateur.errors import SecateurError, UsageError
+from secateur.base import SecateurError, UsageError
 
 __all__ = ["BLOCKS", "PackedMatrix", "lies_flat"]
 

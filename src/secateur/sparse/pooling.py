@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from secateur.sparse import native
-from secateur.sparse.calls import ready
 from secateur.sparse.geometry import output_size
 from secateur.sparse.native import Pooling
+from secateur.sparse.prepared import ready
 
 __all__ = ["MaxPool2d"]
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from secateur.capture.attributes import unchanged
+from secateur.capture import unchanged
 from secateur.sparse.dense import DenseLayer
 
 __all__ = ["leaving_no_trace"]

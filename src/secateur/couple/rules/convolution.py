@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from secateur.capture.trace import Call
+from secateur.capture import Call
 from secateur.couple.axes import merge
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secateur.capture.trace import Call
+from secateur.capture import Call
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import broadcast, dimension, rule, unknown
 from secateur.couple.units import Axis, fixed_axis

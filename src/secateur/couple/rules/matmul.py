@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secateur.capture.trace import Call, Value
+from secateur.capture import Call, Value
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule, unknown
 from secateur.couple.units import Axis, fixed_axis

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secateur.capture.trace import Call
+from secateur.capture import Call
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule
 from secateur.couple.units import fixed_axis

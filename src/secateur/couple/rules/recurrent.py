@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from secateur.capture.trace import Call, Value
+from secateur.capture import Call, Value
 from secateur.couple.axes import concatenate
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from secateur.capture.trace import Call, Value
+from secateur.capture import Call, Value
 from secateur.couple.units import Axis, fixed_axis
 
 if TYPE_CHECKING:

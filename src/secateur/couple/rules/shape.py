@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from secateur.capture.trace import Call, Value
+from secateur.capture import Call, Value
 from secateur.couple.axes import concatenate, merge, reshape
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import dimension, dimensions, pointwise, rule, unknown

@@ -10,14 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from secateur.checkpoint.held import Held, held_by, holds_meta, replace_tensors
-from secateur.checkpoint.loading import difference, of_the_same_kind
-from secateur.checkpoint.reading import ATTRIBUTE, BUFFER
-from secateur.errors import SecateurError, UsageError, in_brief
-from secateur.export.tracing import TracedCall, call_to_trace
-from secateur.sparse.capture import CapturedModel, graph_of
+from secateur.base import SecateurError, UsageError, in_brief
+from secateur.capture import TracedCall, call_to_trace
+from secateur.checkpoint import (
+    ATTRIBUTE,
+    BUFFER,
+    Held,
+    difference,
+    held_by,
+    holds_meta,
+    of_the_same_kind,
+    replace_tensors,
+)
 from secateur.sparse.dense import DenseLayer
 from secateur.sparse.fold import fold_graph
+from secateur.sparse.graph import CapturedModel, graph_of
 from secateur.sparse.in_place import layers_in_place
 from secateur.sparse.origin import Origin, folded_layers
 

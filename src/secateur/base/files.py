@@ -1,0 +1,80 @@
+"""Files and folders that appear whole or not at all, whatever kills the program while they are written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from secateur.base.errors import SecateurError
+
+__all__ = ["flush_folder", "replace_file", "saving", "write_text"]
+
+PARTIAL = ".partial"
+
+
+@contextmanager
+def replace_file(path: str | Path) -> Iterator[Path]:
+    """Yields a path to write to; on success the file there takes the place of `path` in one step."""
+    path = Path(path)
+    partial = path.with_name(path.name + PARTIAL)
+    with saving(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.touch()
+            permissions = partial.stat().st_mode
+            yield partial
+            partial.chmod(permissions)  # safetensors makes files that only their owner can read
+            with partial.open("rb") as written:
+                os.fsync(written.fileno())
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    with replace_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def flush_folder(folder: Path) -> None:
+    """Brings the files of a folder, and the folder itself, to the disk, so that they outlast a power cut."""
+    for entry in [*(file for file in folder.iterdir() if file.is_file()), folder]:
+        descriptor = os.open(entry, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turns whatever a writer raises on a full or read-only disk into one sentence.
+
+    torch reports a failed write as RuntimeError and safetensors as an error of its own, so the classes alone
+    do not tell; both chain or name the system's error.
+    """
+    try:
+        yield
+    except SecateurError:
+        raise
+    except (OSError, RuntimeError, _safetensor_error()) as error:
+        free = _free_megabytes(path)
+        raise SecateurError(
+            f"{path} could not be written ({error}); {free:,.0f} MB are free there. "
+            "Free some space or choose another folder, then start again: what was saved before is intact."
+        ) from error
+
+
+def _safetensor_error() -> type[Exception]:
+    from safetensors import SafetensorError
+
+    return SafetensorError
+
+
+def _free_megabytes(path: Path) -> float:
+    existing = next((folder for folder in path.absolute().parents if folder.exists()), Path("/"))
+    return shutil.disk_usage(existing).free / 1e6

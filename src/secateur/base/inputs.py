@@ -1,0 +1,121 @@
+"""Example inputs as the user gives them: a tensor, a tuple of positional arguments, or a dict of keyword arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from secateur.base.errors import UsageError
+from secateur.base.models import evaluating
+
+__all__ = ["as_call", "batch_of", "copied", "found_in_batch", "in_signature_order", "tensors_in", "with_batch"]
+
+
+def as_call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of `model(*args, **kwargs)`."""
+    if isinstance(example_inputs, Tensor):
+        return (example_inputs,), {}
+    if isinstance(example_inputs, Mapping):
+        if not all(isinstance(key, str) for key in example_inputs):
+            raise UsageError(
+                "example_inputs is a dict with keys that are no argument names; pass model(**example_inputs)."
+            )
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, tuple | list):
+        return tuple(example_inputs), {}
+    raise UsageError(
+        f"example_inputs is a {type(example_inputs).__name__}; "
+        "pass a tensor, a tuple of arguments, or a dict of keyword arguments of the model."
+    )
+
+
+def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments for one pass: a model may write to its inputs."""
+    return tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, (args, kwargs))  # type: ignore[no-any-return]
+
+
+def in_signature_order(model: nn.Module, example_inputs: Any) -> Any:
+    """The same inputs with keyword arguments in the model's own order, others after them, and without None."""
+    if not isinstance(example_inputs, Mapping):
+        return example_inputs
+    names = [name for name in signature(model.forward).parameters if name in example_inputs]
+    names += sorted(example_inputs.keys() - set(names))
+    return {name: example_inputs[name] for name in names if example_inputs[name] is not None}
+
+
+def batch_of(example_inputs: Any) -> int:
+    """The length of the first axis of the first tensor that has one; 0 if none has."""
+    tensors = (item for item in tree_leaves(as_call(example_inputs)) if isinstance(item, Tensor))
+    return next((int(tensor.shape[0]) for tensor in tensors if tensor.ndim), 0)
+
+
+def with_batch(example_inputs: Any, batch: int) -> Any:
+    """The same inputs with another batch, made of their own examples: every tensor whose first axis is the batch."""
+    present = batch_of(example_inputs)
+
+    def resized(item: Any) -> Any:
+        if not isinstance(item, Tensor) or item.ndim == 0 or item.shape[0] != present:
+            return item
+        return item[torch.arange(batch, device=item.device) % present]
+
+    return example_inputs if batch == present or not present else tree_map(resized, example_inputs)
+
+
+def found_in_batch(
+    model: nn.Module, loss: Callable[[nn.Module, Any], Any], batch: Any
+) -> tuple[Any, ...] | dict[str, Any]:
+    """What `loss` gives the model for the batch, two samples of it where the model takes that."""
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    hook = model.register_forward_pre_hook(lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True)
+    try:
+        with evaluating(model), torch.no_grad():
+            loss(model, batch)
+            args, kwargs = calls[0] if calls else ((), {})
+            args, kwargs = _shortened(model, args, kwargs)
+    finally:
+        hook.remove()
+    if not calls:
+        raise UsageError("The loss function does not call the model it is given; pass example_inputs=….")
+    if args and kwargs:
+        names = list(signature(model.forward).parameters)
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+    return kwargs or args
+
+
+def _shortened(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Two samples of a batch are enough to see how the model computes; more only take time."""
+    tensors = list(tensors_in((args, kwargs)))
+    lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+    if len(lengths) != 1 or lengths.pop() <= 2:
+        return args, kwargs
+    few_args, few_kwargs = tree_map(lambda item: item[:2] if isinstance(item, Tensor) else item, (args, kwargs))
+    try:
+        model(*few_args, **few_kwargs)
+    except Exception:  # the first dimension is not that of the samples, after all
+        return args, kwargs
+    return few_args, few_kwargs
+
+
+def tensors_in(tree: Any, objects: bool = True, depth: int = 8) -> Iterator[Tensor]:
+    """The tensors in nested lists and dicts, and with `objects` in the attributes of whatever else there is."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif depth == 0 or tree is None or isinstance(tree, str | bytes | int | float | type | nn.Module):
+        return
+    elif isinstance(tree, Mapping):
+        for item in tree.values():
+            yield from tensors_in(item, objects, depth - 1)
+    elif isinstance(tree, list | tuple | set | frozenset):
+        for item in tree:
+            yield from tensors_in(item, objects, depth - 1)
+    elif objects:
+        slots = [name for kind in type(tree).__mro__ for name in getattr(kind, "__slots__", ())]
+        held = {**{name: getattr(tree, name, None) for name in slots}, **getattr(tree, "__dict__", {})}
+        yield from tensors_in(held, objects, depth - 1)

@@ -1,0 +1,87 @@
+"""What is done to any user's model, whatever is to be pruned: unwrap it, copy it, set its mode and put that back."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from secateur.base.errors import UsageError, in_brief
+
+__all__ = ["copy_of_model", "evaluating", "full_tensor", "require_module", "training", "unwrap"]
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def require_module(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"The model is a {type(model).__name__}; pass the nn.Module that holds the weights.")
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The user's own module inside `torch.compile` and DistributedDataParallel wrappers, its parameters at home."""
+    while True:
+        if isinstance(model, DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            _reshard(model)
+            return model
+
+
+def _reshard(model: nn.Module) -> None:
+    """After a forward pass without a backward one, FSDP leaves gathered copies in the place of its parameters; whatever
+    is written to those is lost, so they have to go first."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # where nobody has imported it, nothing is sharded
+    for module in model.modules() if fsdp else ():
+        if isinstance(module, fsdp.FSDPModule):  # type: ignore[union-attr]
+            module.reshard()
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The whole tensor behind a parameter that FSDP has spread over processes; any other tensor as it is."""
+    gather = getattr(tensor, "full_tensor", None)
+    return gather() if gather is not None else tensor
+
+
+def copy_of_model(model: Model, otherwise: str = "") -> Model:
+    """`otherwise` ends the sentence with what else the user could do."""
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # the user's classes may raise anything
+        raise UsageError(
+            f"The model cannot be copied ({in_brief(error)}); let it hold no graph tensors, locks or files{otherwise}."
+        ) from error
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The whole model in evaluation mode."""
+    with _flags_restored(model):
+        model.eval()
+        yield
+
+
+@contextmanager
+def training(model: nn.Module) -> Iterator[None]:
+    """Training mode; a model of which only parts are in evaluation mode keeps them so: its author froze them."""
+    with _flags_restored(model):
+        if not any(module.training for module in model.modules()):
+            model.train()
+        yield
+
+
+@contextmanager
+def _flags_restored(model: nn.Module) -> Iterator[None]:
+    flags = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, flag in flags:
+            module.training = flag

@@ -1,0 +1,72 @@
+"""The names of layers and parameters: patterns that fit them, typos in them, and reasons to leave them alone."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from secateur.base.errors import UsageError
+from secateur.base.text import layers_text
+
+__all__ = ["LeftAlone", "first_match", "left_alone_lines", "listed", "matches_any", "require_known"]
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """A parameter that is not pruned, and why."""
+
+    name: str
+    reason: str
+
+
+def left_alone_lines(left_alone: Sequence[LeftAlone]) -> list[str]:
+    """Names with the same reason on one line."""
+    by_reason: dict[str, list[str]] = {}
+    for item in left_alone:
+        by_reason.setdefault(item.reason, []).append(item.name)
+    return [f"left alone: {layers_text(names)}: {reason}" for reason, names in by_reason.items()]
+
+
+def listed(option: str, patterns: Iterable[str]) -> list[str]:
+    """The patterns as a list, whatever they came in: a generator would be empty at its second use."""
+    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+        raise UsageError(f"{option} is {patterns!r}; give a list of names, such as {option}=['classifier'].")
+    listed = list(patterns)
+    if any(not isinstance(pattern, str) for pattern in listed):
+        raise UsageError(f"{option} holds something other than names; give a list such as {option}=['classifier'].")
+    return listed
+
+
+def require_known(option: str, patterns: Iterable[str], names: Sequence[str]) -> None:
+    """Refuses a pattern that names nothing, because a typo there would prune what the user wanted to protect."""
+    for pattern in patterns:
+        if not any(_matches(pattern, name) for name in names):
+            prefixes = {prefix for name in names for prefix in _prefixes(name)}
+            close = difflib.get_close_matches(pattern, sorted(prefixes), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"parameters are called, for example, {names[:3]}."
+            raise UsageError(f"{option} names {pattern!r}, but nothing prunable in the model is called that; {hint}")
+
+
+def first_match(options: Mapping[str, Value], names: Sequence[str]) -> Value | None:
+    """The value of the first pattern that fits one of the names."""
+    return next((value for pattern, value in options.items() if matches_any([pattern], names)), None)
+
+
+def matches_any(patterns: Iterable[str], names: Iterable[str]) -> bool:
+    """Whether one of the patterns names one of the parameters, or a module that holds it."""
+    return any(_matches(pattern, name) for name in names for pattern in patterns)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Whether `pattern` names the parameter itself or a module that holds it."""
+    return any(fnmatchcase(prefix, pattern) for prefix in _prefixes(name))
+
+
+def _prefixes(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]

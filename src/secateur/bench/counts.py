@@ -1,0 +1,155 @@
+"""Which channel counts the kernels like: cost per multiply-add around multiples of 4, 8, 16 and 32.
+
+Larger layers use a kernel better, so the cost per multiply-add falls as the count grows. What is left when that is
+taken away is the *penalty* of a count: its time, over the time that the multiples of 32 on either side of it suggest.
+Counts are told apart by the largest power of two that divides them, and the cost of choosing multiples of m is the mean
+penalty of such counts, the odd ones among them as often as they occur.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import fmean
+
+import torch
+
+from secateur.base import UsageError, from_json
+from secateur.bench.hardware_cache import read_hardware_file
+from secateur.bench.probes import bind, chain, example_input, require_kind
+from secateur.bench.timing import Timing
+from secateur.bench.turns import Timer
+
+__all__ = [
+    "COUNTS",
+    "MULTIPLES",
+    "TOLERANCE",
+    "CountCurve",
+    "cached_curves",
+    "expected_ratio",
+    "largest_divisor",
+    "liked_multiple",
+    "penalties",
+    "recommend",
+    "time_counts",
+]
+
+MULTIPLES = (1, 2, 4, 8, 16, 32)
+COUNTS = (*range(32, 49), *range(60, 81), 96, 112, *range(120, 137), 144, 160)
+TOLERANCE = 0.05
+DEPTH = 3
+"""Layers in a row: a runtime may reorder its data once before and once after them, as in a network."""
+SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class CountCurve:
+    kind: str
+    runtime: str
+    counts: tuple[int, ...]
+    timings: tuple[Timing, ...]
+    """Of each count, as ratios to the first."""
+    control: Timing
+
+    @property
+    def costs(self) -> dict[int, float]:
+        """Seconds for each multiply-add, as ratios to the lowest of them."""
+        power = 1 if self.kind == "depthwise" else 2
+        costs = {count: t.seconds / count**power for count, t in zip(self.counts, self.timings, strict=True)}
+        return {count: cost / min(costs.values()) for count, cost in costs.items()}
+
+    @property
+    def penalties(self) -> dict[int, float]:
+        """The mean penalty of counts by the largest of MULTIPLES that divides them."""
+        return penalties(dict(zip(self.counts, (timing.seconds for timing in self.timings), strict=True)))
+
+    @property
+    def multiple_of(self) -> int:
+        return recommend(self.penalties)
+
+    def penalty(self, count: int) -> float:
+        return self.penalties[largest_divisor(count)]
+
+
+def cached_curves() -> tuple[CountCurve, ...]:
+    """What `secateur hardware` measured on this machine; none where it has not."""
+    return read_hardware_file(lambda stored: from_json(tuple[CountCurve, ...], stored.get("counts"), "counts")) or ()
+
+
+def liked_multiple(curves: Sequence[CountCurve], kind: str, runtime: str | None = None) -> int:
+    """What the channel counts of a kind of layer should be multiples of: the largest that any of the curves asks for,
+    or the one of a single runtime."""
+    return max(curve.multiple_of for curve in _of_kind(curves, kind, runtime))
+
+
+def expected_ratio(
+    curves: Sequence[CountCurve], kind: str, before: int, after: int, runtime: str | None = None
+) -> float:
+    """Of a layer's times when one of its sides is cut from `before` channels to `after`.
+
+    An estimate, from the multiply-adds and from what such counts cost on average: 1 or more means that this layer will
+    not get faster. Without a runtime, the worst of the measured ones.
+    """
+    if not 0 < after <= before:
+        raise UsageError(f"A cut from {before} to {after} channels is none; give 1 to {before} that stay.")
+    own = _of_kind(curves, kind, runtime)
+    return max(after / before * curve.penalty(after) / curve.penalty(before) for curve in own)
+
+
+def _of_kind(curves: Sequence[CountCurve], kind: str, runtime: str | None) -> list[CountCurve]:
+    require_kind(kind)
+    found = [curve for curve in curves if curve.kind == kind and runtime in (None, curve.runtime)]
+    if not found:
+        known = ", ".join(sorted({curve.runtime for curve in curves}))
+        raise UsageError(f"{runtime} was not measured; choose one of {known}, or install it and measure again.")
+    return found
+
+
+def largest_divisor(count: int) -> int:
+    return max(multiple for multiple in MULTIPLES if count % multiple == 0)
+
+
+def penalties(seconds: Mapping[int, float]) -> dict[int, float]:
+    """From seconds by count, from one multiple of 32 to another, with every divisor among them."""
+    frame = sorted(count for count in seconds if count % MULTIPLES[-1] == 0)
+    classes: dict[int, list[float]] = {multiple: [] for multiple in MULTIPLES}
+    for count, measured in seconds.items():
+        classes[largest_divisor(count)].append(log(measured / _suggested(count, frame, seconds)))
+    return {multiple: exp(fmean(logs)) for multiple, logs in classes.items()}
+
+
+def _suggested(count: int, frame: Sequence[int], seconds: Mapping[int, float]) -> float:
+    """On a straight line between the logarithms: time grows like a power of the count."""
+    below = max(each for each in frame if each <= count)
+    above = min(each for each in frame if each >= count)
+    if below == above:
+        return seconds[below]
+    way = log(count / below) / log(above / below)
+    return exp((1 - way) * log(seconds[below]) + way * log(seconds[above]))
+
+
+def recommend(by_divisor: Mapping[int, float], tolerance: float = TOLERANCE) -> int:
+    """The smallest of MULTIPLES whose multiples cost, on average, at most a little more than the best choice."""
+    costs = {multiple: _cost_of_multiples(multiple, by_divisor) for multiple in MULTIPLES}
+    best = min(costs.values())
+    return next(multiple for multiple in MULTIPLES if costs[multiple] <= (1 + tolerance) * best)
+
+
+def _cost_of_multiples(multiple: int, by_divisor: Mapping[int, float]) -> float:
+    """Every other multiple of m is not one of 2m: half of them have m as their largest divisor, a quarter 2m, …"""
+    if multiple == MULTIPLES[-1]:
+        return by_divisor[multiple]
+    return (by_divisor[multiple] + _cost_of_multiples(2 * multiple, by_divisor)) / 2
+
+
+def time_counts(
+    kind: str, runtime: str, timer: Timer, counts: Sequence[int] = COUNTS, seconds: float = SECONDS
+) -> CountCurve:
+    torch.manual_seed(0)
+    calls = {
+        str(count): bind(chain(kind, [count] * (DEPTH + 1)), example_input(kind, count), runtime) for count in counts
+    }
+    with torch.inference_mode():
+        turns = timer(calls, seconds)
+    return CountCurve(kind, runtime, tuple(counts), tuple(turns.timings[str(count)] for count in counts), turns.control)

@@ -1,0 +1,44 @@
+"""The file of what `secateur hardware` measured: one for each machine and version, in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from secateur import __version__
+from secateur.base import Damaged, SecateurWarning, cache_folder
+from secateur.bench.machine import Machine, this_machine
+
+__all__ = ["hardware_file", "read_hardware_file"]
+
+T = TypeVar("T")
+
+
+def hardware_file(machine: Machine) -> Path:
+    digest = hashlib.sha256(f"{machine.name}\n{__version__}".encode()).hexdigest()[:16]
+    return cache_folder() / f"hardware-{digest}.json"
+
+
+def read_hardware_file(read: Callable[[Any], T], machine: Machine | None = None) -> T | None:
+    """What `read` makes of the file of `machine`, by default this one; None, with a warning, if it cannot be used."""
+    file = hardware_file(machine or this_machine())
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(stored, dict):
+            raise Damaged("there is no report in it")
+        if stored.get("version") != __version__:
+            raise Damaged(f"secateur {stored.get('version')} wrote it")
+        return read(stored)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # not JSON, not text, or not a report
+        warnings.warn(
+            f"The measurements in {file} are ignored ({error}); `secateur hardware --again` replaces them.",
+            SecateurWarning,
+            stacklevel=3,
+        )
+        return None

@@ -1,0 +1,112 @@
+"""A model in a runtime, ready to be timed: loaded once, and checked to compute what eager PyTorch computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from secateur.base import SecateurError, evaluating, in_brief
+from secateur.bench.memory import peak_extra_megabytes
+from secateur.bench.runtimes import RUNTIMES, Call, Loaded, Runtime
+
+__all__ = ["Ready", "Runner", "largest_difference"]
+
+TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2}
+"""By precision, how far a runtime's outputs may lie from eager's, relative to the largest of them."""
+TOLERANCE = 1e-3
+
+
+class Runner:
+    """A model under a name in a runtime."""
+
+    def __init__(self, name: str, model: nn.Module, runtime: Runtime, example_inputs: Any, threads: int) -> None:
+        self.name, self.model, self.runtime, self.threads = name, model, runtime, threads
+        with self._one_sentence():
+            self.loaded: Loaded = runtime.load(model, example_inputs, threads)
+
+    def ready(self, example_inputs: Any, *, memory: bool = False) -> Ready:
+        """Runs the model once on these inputs, and refuses numbers that are not eager's.
+
+        Args:
+            example_inputs: to run on.
+            memory: whether to measure the peak of that run, which takes longer than a small model.
+        """
+        outputs: list[Any] = []
+        with self._one_sentence():
+            # Eager PyTorch, too: what it sets up once shall not count in the memory of the pass after this one.
+            eager = self._eager_outputs(example_inputs)
+            call = self.loaded.bind(example_inputs)
+            peak = None
+            if memory:
+                peak = peak_extra_megabytes(lambda: outputs.append(call()), _device_of(self.model))
+            else:
+                outputs.append(call())
+            if self.runtime.name != "eager":
+                self._require_same(eager, self.loaded.numbers(outputs[0]))
+        return Ready(self, call, peak, self.loaded.note(example_inputs))
+
+    def _eager_outputs(self, example_inputs: Any) -> list[np.ndarray]:
+        return RUNTIMES["eager"].load(self.model, example_inputs, self.threads).outputs(example_inputs)
+
+    def _require_same(self, eager: Sequence[np.ndarray], numbers: Sequence[np.ndarray]) -> None:
+        difference = largest_difference(eager, numbers)
+        if difference > TOLERANCES.get(self.loaded.precision, TOLERANCE):
+            by = f"by {difference:.1e} of the largest" if np.isfinite(difference) else "in number, shape or NaNs"
+            raise SecateurError(
+                f"It computes something else there: the outputs differ from eager PyTorch's {by}. "
+                "Find out why before you deploy it."
+            )
+
+    @contextmanager
+    def _one_sentence(self) -> Iterator[None]:
+        """In evaluation mode. Runtimes and the user's code raise anything at all."""
+        where = f"{self.name} in {self.runtime.name}"
+        try:
+            with evaluating(self.model):
+                yield
+        except SecateurError as error:
+            raise type(error)(f"{where}: {error}") from error
+        except Exception as error:
+            raise SecateurError(
+                f"{where}: It cannot run ({in_brief(error)}). Choose another runtime, or other inputs."
+            ) from error
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A runner's call on certain inputs."""
+
+    runner: Runner
+    call: Call
+    peak_megabytes: float | None
+    """What the first pass took beyond what was there before; None where it was not asked for or cannot be told."""
+    note: str
+    """What the runtime says of it; empty for nothing."""
+
+
+def largest_difference(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) -> float:
+    """Of all outputs, relative to the largest number in each; infinite where they do not even compare."""
+    if [array.shape for array in expected] != [array.shape for array in actual]:
+        return float("inf")
+    return max((_difference(a, b) for a, b in zip(expected, actual, strict=True)), default=0.0)
+
+
+def _difference(expected: np.ndarray, actual: np.ndarray) -> float:
+    wide = np.complex128 if np.iscomplexobj(expected) else np.float64
+    a, b = expected.astype(wide), actual.astype(wide)
+    differing = ~((a == b) | (np.isnan(a) & np.isnan(b)))  # equal infinities are no difference
+    if not differing.any():
+        return 0.0
+    scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
+    difference = np.abs(a[differing] - b[differing]).max() / (scale or 1.0)
+    return float(difference) if np.isfinite(difference) else float("inf")
+
+
+def _device_of(model: nn.Module) -> torch.device | None:
+    return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)

@@ -1,0 +1,62 @@
+"""How large a model is: parameters, non-zeros, bytes in a file, and multiply-adds of one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from secateur.base import evaluating, full_tensor
+
+__all__ = ["Size", "count_macs", "measure_size"]
+
+
+@dataclass(frozen=True)
+class Size:
+    parameters: int
+    nonzeros: int
+    file_bytes: int
+    """Parameters and buffers as a plain safetensors file stores them, without its header. Zeros take space there."""
+
+
+def measure_size(model: nn.Module) -> Size:
+    """Counts tied weights once."""
+    parameters = [full_tensor(parameter.detach()) for parameter in model.parameters()]
+    tensors = [*parameters, *model.buffers()]
+    return Size(
+        parameters=sum(parameter.numel() for parameter in parameters),
+        nonzeros=sum(int(torch.count_nonzero(parameter)) for parameter in parameters),
+        file_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+    )
+
+
+def count_macs(model: nn.Module, *args: Any, **kwargs: Any) -> int:
+    """Multiply-adds of matrix products and convolutions in one forward pass; zeros are multiplied, too."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with evaluating(model), torch.no_grad(), _no_fused_kernels(), FlopCounterMode(display=False) as counter:
+        model(*args, **kwargs)
+    return int(counter.get_total_flops()) // 2  # torch counts a multiply and an add as two
+
+
+@contextmanager
+def _no_fused_kernels() -> Iterator[None]:
+    """torch's counter knows none of oneDNN's LSTM, cuDNN's recurrent layers, the CPU's fused attention and the fast
+    path of `nn.TransformerEncoderLayer`; without them the same products are made one by one."""
+    libraries: list[Any] = [torch.backends.mkldnn, torch.backends.cudnn]
+    enabled, fast_path = [library.enabled for library in libraries], torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    for library in libraries:
+        library.enabled = False
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+        for library, before in zip(libraries, enabled, strict=True):
+            library.enabled = before

@@ -1,0 +1,89 @@
+"""How torch traces a model to export it: the call, a batch that may change, silence, and errors in one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from secateur.base import (
+    SecateurError,
+    UsageError,
+    as_call,
+    batch_of,
+    copied,
+    evaluating,
+    in_brief,
+    in_signature_order,
+    with_batch,
+)
+
+__all__ = ["TracedCall", "call_to_trace", "quiet", "tracing"]
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    dynamic_shapes: dict[str, Any] | None
+    """For each argument by name, which of its axes is the batch; None where all sizes are fixed."""
+
+
+def call_to_trace(model: nn.Module, example_inputs: Any, any_batch: bool) -> TracedCall:
+    if not any_batch:
+        return TracedCall(*copied(*as_call(in_signature_order(model, example_inputs))), None)
+    # A size of 1 would be taken for one that never changes.
+    several = with_batch(example_inputs, max(2, batch_of(example_inputs)))
+    args, kwargs = copied(*as_call(in_signature_order(model, several)))
+    return TracedCall(args, kwargs, _batch_axes(model, args, kwargs, batch_of(several)))
+
+
+def _batch_axes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch: int) -> dict[str, Any]:
+    def axes(value: Any) -> Any:
+        fits = isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
+        return {0: torch.export.Dim.DYNAMIC} if fits else None
+
+    arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    return {name: tree_map(axes, value) for name, value in arguments.items()}
+
+
+@contextlib.contextmanager
+def tracing(model: nn.Module, title: str, call: str) -> Iterator[None]:
+    """`title` is the format to trace for, and `call` shows the user the whole of an error."""
+    try:
+        with evaluating(model), torch.no_grad(), quiet():
+            yield
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{title} export needs {error.name}: pip install 'secateur[onnxruntime]'.") from error
+    except Exception as error:  # whatever the exporter meets in the user's code
+        raise SecateurError(
+            f"The model cannot be exported to {title} ({in_brief(_root_cause(error))}); {call} shows the whole message."
+        ) from error
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """The exporter's own message is general advice; what happened is further down."""
+    return error if error.__cause__ is None else _root_cause(error.__cause__)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Exporters report their progress on stdout, their doubts to the log, and graphs that they give up on stderr."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        sink = io.StringIO()
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

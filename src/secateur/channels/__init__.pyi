@@ -1,0 +1,9 @@
+from secateur.channels.anatomy import inspect as inspect
+from secateur.channels.dissection import Dissection as Dissection
+from secateur.channels.dissection import dissect as dissect
+from secateur.channels.planning import plan_channels as plan_channels
+from secateur.channels.select import NothingToCut as NothingToCut
+from secateur.channels.sensitivity_curves import GroupCurve as GroupCurve
+from secateur.channels.sensitivity_curves import Sensitivity as Sensitivity
+from secateur.channels.target.goal import parse_goal as parse_goal
+from secateur.channels.target.goal import require_runtime as require_runtime

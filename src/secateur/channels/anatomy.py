@@ -1,0 +1,93 @@
+"""`inspect`: what of a model can be cut, what cannot, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from secateur.base import LeftAlone, aligned, count_text, layers_text, left_alone_lines, unwrap
+from secateur.channels.costs import macs_of, parameters_of
+from secateur.channels.dissection import dissect
+
+__all__ = ["Anatomy", "GroupSummary", "inspect"]
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """Channels or heads that can be removed, and the layers that shrink with them."""
+
+    name: str
+    layers: tuple[str, ...]
+    kind: str
+    """ "channels" or "heads"."""
+    units: int
+    tied_to: tuple[str, ...]
+    """Other groups that have to be cut in the same proportion."""
+    parameters: int
+    """Parameters that go if all but one unit go."""
+    macs: int
+    """Multiply-adds of the example pass that go then."""
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """What `inspect` returns; `print(anatomy)` is a table."""
+
+    groups: tuple[GroupSummary, ...]
+    left_alone: tuple[LeftAlone, ...]
+    """What cannot be cut, and because of which operator."""
+    parameters: int
+    """Of the whole model."""
+    macs: int
+    """Multiply-adds of the example pass."""
+
+    def __str__(self) -> str:
+        rows = [("group", "units", "", "layers it couples", "parameters", "MACs")]
+        rows += [
+            (
+                group.name,
+                f"{group.units:,}",
+                group.kind,
+                layers_text(group.layers),
+                f"{group.parameters:,}",
+                f"{group.macs:,}",
+            )
+            for group in self.groups
+        ]
+        head = (
+            f"{count_text(len(self.groups), 'group')} can be cut; "
+            f"{self.parameters:,} parameters, {self.macs:,} MACs in the example pass"
+        )
+        return "\n".join([head, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
+
+
+def inspect(model: nn.Module, example_inputs: Any) -> Anatomy:
+    """What of `model` can be cut, and what is left alone because of which operator.
+
+    Args:
+        model: stays as it is. It may be on the meta device.
+        example_inputs: what `forward` takes: a tensor, a tuple of arguments, or a dict of keyword arguments. Two
+            examples at once are enough.
+    """
+    dissection = dissect(model, example_inputs)
+    parameters, macs = parameters_of(dissection, unwrap(model)), macs_of(dissection)
+    summaries = []
+    for bundle in dissection.bundles:
+        names = [dissection.name(group) for group in bundle.groups]
+        for group, name in zip(bundle.groups, names, strict=True):
+            one_left = {group.index: 1 / len(group)}
+            summaries.append(
+                GroupSummary(
+                    name,
+                    dissection.layers(group),
+                    dissection.kind(group),
+                    len(group),
+                    tuple(other for other in names if other != name),
+                    round(parameters.saved(one_left)),
+                    round(macs.saved(one_left)),
+                )
+            )
+    total = sum(parameter.numel() for parameter in unwrap(model).parameters())
+    return Anatomy(tuple(summaries), tuple(dissection.left_alone), total, dissection.macs)

@@ -1,0 +1,143 @@
+"""How many units of each bundle go, and which: the amount, met as closely as whole steps and rounding allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secateur.base import UsageError
+from secateur.channels.rounding import Alignment
+from secateur.couple import Bundle, Group
+
+__all__ = ["Budget", "allowed_steps", "choose_steps", "lowest_first", "lowest_units", "steps_for"]
+
+# A search may choose any width, so it need not take one that is sure to be slow.
+_SEARCH_STEP = 4
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How amounts are turned into counts."""
+
+    scope: str
+    alignment: Alignment
+    floor: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.floor, int | float) or not 0 <= self.floor < 1:
+            raise UsageError(f"floor is {self.floor!r}; give the share of every group that has to stay, such as 0.1.")
+
+    def multiple(self, bundle: Bundle) -> int:
+        """What the steps that stay have to be a multiple of. Tied or further divided groups are not rounded."""
+        plain = len(bundle.groups) == 1 and not bundle.groups[0].alternatives
+        return self.alignment.multiple(bundle.groups[0]) if plain else 1
+
+
+def choose_steps(
+    bundles: Sequence[Bundle],
+    amounts: Mapping[int, float],
+    shares: Mapping[int, float],
+    scores: Mapping[int, NDArray[np.float64]],
+    already: NDArray[np.int64],
+    budget: Budget,
+) -> dict[int, int]:
+    """How many steps each bundle loses in all, by its id.
+
+    By the same id, `amounts` are what was asked for, and `shares` what that means for the bundle as it is now.
+    """
+    if budget.scope == "global":
+        return _global_steps(bundles, amounts, shares, scores, set(already.tolist()), budget)
+    return {id(bundle): _rounded(bundle, shares[id(bundle)] * bundle.steps, budget) for bundle in bundles}
+
+
+def lowest_units(
+    bundles: Sequence[Bundle],
+    steps: Mapping[int, int],
+    scores: Mapping[int, NDArray[np.float64]],
+    already: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The units that go: those of `already`, and the lowest-scoring others."""
+    gone = set(already.tolist())
+    dead = [already]
+    for bundle in bundles:
+        for group in bundle.groups:
+            order = lowest_first(group, scores[group.index], gone)
+            dead.append(group.units[order[: bundle.removed(group, steps[id(bundle)])]])
+    return np.unique(np.concatenate(dead))
+
+
+def allowed_steps(bundle: Bundle, budget: Budget) -> list[int]:
+    """The numbers of steps that a bundle may lose, beginning with none: what stays is aligned and above the floor."""
+    multiple = max(budget.multiple(bundle), _SEARCH_STEP if bundle.steps >= 4 * _SEARCH_STEP else 1)
+    least = max(1, ceil(budget.floor * bundle.steps))
+    kept = range((bundle.steps - 1) // multiple * multiple, 0, -multiple)
+    return [0, *(bundle.steps - left for left in kept if left >= least)]
+
+
+def steps_for(bundle: Bundle, amount: float, budget: Budget) -> int:
+    return _rounded(bundle, amount * bundle.steps, budget)
+
+
+def _rounded(bundle: Bundle, removed: float, budget: Budget, floor: float = 0.0) -> int:
+    """Whole steps next to `removed`, so that at least one step stays and the rest is the multiple that is wanted."""
+    steps = bundle.steps
+    most = steps - max(1, ceil(floor * steps))
+    multiple = budget.multiple(bundle)
+    if multiple == 1 or (removed < 0.5 and not budget.alignment.asked):
+        return max(0, min(round(removed), most))
+    kept = multiple * max(1, round((steps - removed) / multiple))
+    while kept < steps - most:
+        kept += multiple
+    return max(0, steps - kept)
+
+
+def _global_steps(
+    bundles: Sequence[Bundle],
+    amounts: Mapping[int, float],
+    shares: Mapping[int, float],
+    scores: Mapping[int, NDArray[np.float64]],
+    gone: set[int],
+    budget: Budget,
+) -> dict[int, int]:
+    """The lowest-scoring steps of all bundles with the same amount, ranked together."""
+    chosen: dict[int, int] = {}
+    for amount in sorted({amounts[id(bundle)] for bundle in bundles}):
+        pool = [bundle for bundle in bundles if amounts[id(bundle)] == amount]
+        ranked = sorted(
+            (score, i, step)
+            for i, bundle in enumerate(pool)
+            for step, score in enumerate(_step_scores(bundle, scores, gone))
+        )
+        removed = [0] * len(pool)
+        wanted = sum(shares[id(bundle)] * bundle.units for bundle in pool)
+        taken = 0.0
+        for _, i, _ in ranked:
+            bundle = pool[i]
+            cost = bundle.units / bundle.steps
+            if removed[i] < bundle.steps - max(1, ceil(budget.floor * bundle.steps)) and taken + cost / 2 <= wanted:
+                removed[i] += 1
+                taken += cost
+        for bundle, count in zip(pool, removed, strict=True):
+            chosen[id(bundle)] = _rounded(bundle, count, budget, budget.floor)
+    return chosen
+
+
+def _step_scores(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]], gone: set[int]) -> NDArray[np.float64]:
+    """The mean score of each step, lowest first, every group relative to its own mean."""
+    total = np.zeros(bundle.steps)
+    for group in bundle.groups:
+        own = scores[group.index]
+        mean = own.mean()
+        ordered = own[lowest_first(group, own, gone)] / (mean if mean > 0 else 1.0)
+        total += ordered.reshape(bundle.steps, -1).mean(1)
+    return total / len(bundle.groups)
+
+
+def lowest_first(group: Group, scores: NDArray[np.float64], gone: set[int]) -> NDArray[np.int64]:
+    """Positions of units by score; those that are gone come first, so that an amount counts them in."""
+    alive = np.asarray([unit not in gone for unit in group.units.tolist()])
+    return np.lexsort((np.arange(len(group)), scores, alive))

@@ -1,0 +1,90 @@
+"""What a model costs once a share of each group is gone: parameters, bytes, MACs, or milliseconds of its layers.
+
+A cost is a sum of terms, each of which depends on a few groups, so that a search has to add up again only those that a
+change touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+from torch import nn
+
+from secateur.channels.dissection import Dissection
+from secateur.couple import Shares, Width
+
+__all__ = ["Costs", "Term", "bytes_of", "macs_of", "parameters_of"]
+
+
+@dataclass(frozen=True)
+class Term:
+    groups: frozenset[int]
+    at: Callable[[Shares], float]
+
+
+class Costs:
+    def __init__(self, terms: Iterable[Term], fixed: float = 0.0) -> None:
+        self.terms: Sequence[Term] = []
+        self.fixed = fixed
+        kept = []
+        for term in terms:
+            if term.groups:
+                kept.append(term)
+            else:
+                self.fixed += term.at({})
+        self.terms = kept
+        self._of_group: dict[int, list[int]] = {}
+        for i, term in enumerate(kept):
+            for group in term.groups:
+                self._of_group.setdefault(group, []).append(i)
+
+    def total(self, shares: Shares) -> float:
+        return self.fixed + sum(term.at(shares) for term in self.terms)
+
+    def saved(self, shares: Shares) -> float:
+        """By cutting groups to these shares, of the whole model."""
+        return sum(self.terms[i].at({}) - self.terms[i].at(shares) for i in self.touched_by(shares))
+
+    def touched_by(self, groups: Iterable[int]) -> list[int]:
+        """The numbers of the terms that depend on any of the groups."""
+        return sorted({i for group in groups for i in self._of_group.get(group, ())})
+
+
+def parameters_of(dissection: Dissection, module: nn.Module) -> Costs:
+    return _of_tensors(dissection, dict.fromkeys(dict(module.named_parameters()), 1), module)
+
+
+def bytes_of(dissection: Dissection, module: nn.Module) -> Costs:
+    """Of parameters and buffers, as a plain safetensors file stores them, without its header."""
+    sizes = {name: tensor.element_size() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    return _of_tensors(dissection, sizes, module)
+
+
+def _of_tensors(dissection: Dissection, weights: dict[str, int], module: nn.Module) -> Costs:
+    tensors = dict((*module.named_parameters(), *module.named_buffers()))
+    terms, seen = [], set()
+    for leaf in dissection.leaves:
+        name = next((name for name in leaf.names if name in weights), None)
+        if name is None:
+            continue
+        seen.add(name)
+        lengths = [dissection.widths(axis) for axis in dissection.coupling.axes(leaf)]
+        groups = frozenset().union(*(length.groups for length in lengths))
+        terms.append(Term(groups, partial(_product, lengths, weights[name])))
+    return Costs(terms, sum(weights[name] * tensors[name].numel() for name in weights if name not in seen))
+
+
+def macs_of(dissection: Dissection) -> Costs:
+    terms = []
+    for contraction in dissection.coupling.contractions:
+        lengths = [dissection.widths(axis) for axis in contraction.axes]
+        groups = frozenset().union(*(length.groups for length in lengths))
+        terms.append(Term(groups, partial(_product, lengths, contraction.factor)))
+    return Costs(terms)
+
+
+def _product(lengths: Sequence[Width], factor: int, shares: Shares) -> float:
+    return factor * prod(length.at(shares) for length in lengths)

@@ -1,0 +1,208 @@
+"""`dissect`: one pass of a model captured and coupled, with everything that the stops after it need."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
+
+from secateur.base import LeftAlone, UsageError, as_call, require_module, unwrap
+from secateur.capture import Trace, Value, capture
+from secateur.couple import (
+    Axis,
+    Bundle,
+    Coupling,
+    Group,
+    Member,
+    Removal,
+    Requirements,
+    System,
+    Widths,
+    find_bundles,
+    find_groups,
+    settle,
+)
+
+__all__ = ["Dissection", "dissect"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dissection:
+    """The coupled model: every stop between capture and plan, for the ones that come after."""
+
+    trace: Trace
+    coupling: Coupling
+    count_axes: Sequence[Axis]
+    system: System
+    groups: Sequence[Group]
+    bundles: Sequence[Bundle]
+    left_alone: Sequence[LeftAlone]
+
+    @property
+    def leaves(self) -> list[Value]:
+        """The parameters and buffers that may lose coordinates."""
+        return [leaf for leaf in self.trace.leaves if leaf.kind in ("parameter", "buffer") and leaf.floating]
+
+    def removal(self, dead: np.ndarray) -> Removal:
+        return Removal(self.coupling.units, dead)
+
+    def producers(self, group: Group) -> list[Member]:
+        """The weights that make the group's channels: their output side. Scales and biases where nothing else is."""
+        weights = [m for m in group.members if m.leaf.kind == "parameter" and len(m.leaf.shape) >= 2]
+        outputs = [m for m in weights if (m.leaf.index, m.axis) not in self.coupling.contracted_leaves]
+        return outputs or weights or [m for m in group.members if m.leaf.kind == "parameter"]
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """A name for each group: that of the first layer that makes its channels, numbered where it makes several."""
+        names: dict[int, str] = {}
+        times: Counter[str] = Counter()
+        for group in self.groups:
+            name = module_of(self.producers(group)[0].leaf.name)
+            times[name] += 1
+            names[group.index] = name if times[name] == 1 else f"{name} ({times[name]})"
+        return names
+
+    def name(self, group: Group) -> str:
+        return self.names[group.index]
+
+    @cached_property
+    def widths(self) -> Widths:
+        return Widths(self.coupling.units, self.group_of_unit())
+
+    def group_of_unit(self) -> np.ndarray:
+        """The index of each unit's group; -1 for units of none."""
+        group_of = np.full(self.coupling.units.count, -1, np.int64)
+        for group in self.groups:
+            group_of[group.units] = group.index
+        return group_of
+
+    def depthwise_groups(self) -> frozenset[int]:
+        """The groups, by index, of the channels of depthwise convolutions."""
+        return frozenset().union(
+            *(
+                self.widths(self.coupling.group_axes[contraction.call.index]).groups
+                for contraction in self.coupling.contractions
+                if contraction.call.index in self.coupling.group_axes and contraction.call["weight"].shape[1] == 1
+            )
+        )
+
+    def layers(self, group: Group) -> tuple[str, ...]:
+        """The modules that shrink with the group, those that make its channels first."""
+        members = [*self.producers(group), *(m for m in group.members if len(m.leaf.shape) >= 2)]
+        return tuple(dict.fromkeys(module_of(member.leaf.name) for member in members))
+
+    def kind(self, group: Group) -> str:
+        return "heads" if group.is_heads and group.alternatives else "channels"
+
+    @property
+    def macs(self) -> int:
+        return sum(contraction.macs for contraction in self.coupling.contractions)
+
+    def parameters_of(self, leaves: Iterable[Value]) -> int:
+        return sum(prod(leaf.shape) for leaf in leaves if leaf.kind == "parameter")
+
+    def parameters_left(self, removal: Removal, leaves: Iterable[Value]) -> int:
+        axes = self.coupling.axes
+        return sum(prod(map(removal.count, axes(leaf))) for leaf in leaves if leaf.kind == "parameter")
+
+    def macs_left(self, removal: Removal) -> int:
+        return sum(map(removal.macs, self.coupling.contractions))
+
+
+def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
+    """Captures one pass and couples it."""
+    require_module(model)
+    module = unwrap(model)
+    _require_plain_parameters(module)
+    args, kwargs = as_call(example_inputs)
+    with _no_garbage_collection():
+        return _dissected(capture(module, args, kwargs))
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """So many small objects are made that the collector would run often, over everything the program holds, and find
+    nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _dissected(trace: Trace) -> Dissection:
+    coupling = Coupling(trace).run()
+    requirements = Requirements(coupling)
+    constraints = settle(requirements)
+    coupling.units.settle()
+    system = System(constraints, trace.attributes)
+    groups = [group for group in find_groups(coupling, requirements.count_axes) if len(group) > 1]
+    bundles, refused = find_bundles(coupling.units, groups, requirements.count_axes, system)
+    order = {group.index: group.members[0].leaf.index for group in groups}
+    bundles.sort(key=lambda bundle: min(order[group.index] for group in bundle.groups))
+    bare = Dissection(trace, coupling, requirements.count_axes, system, groups, bundles, ())
+    reasons = [LeftAlone(bare.name(group), str(reason)) for group, reason in refused]
+    left_alone = [*reasons, *_pinned_layers(bare)]
+    return replace(bare, left_alone=left_alone)
+
+
+def module_of(parameter: str) -> str:
+    return parameter.rpartition(".")[0] or parameter
+
+
+def _pinned_layers(dissection: Dissection) -> list[LeftAlone]:
+    """The weights whose output side is pinned, with the most common reason of its coordinates."""
+    coupling = dissection.coupling
+    untouched = {leaf.index for leaf in dissection.trace.untouched}
+    cut = {
+        member.leaf.index for bundle in dissection.bundles for g in bundle.groups for member in dissection.producers(g)
+    }
+    found: dict[str, str] = {}
+    for leaf in dissection.leaves:
+        if leaf.kind != "parameter" or len(leaf.shape) < 2 or leaf.index in cut:
+            continue
+        if leaf.index in untouched:
+            found[module_of(leaf.name)] = "the example pass does not use it"
+            continue
+        for d, axis in enumerate(coupling.axes(leaf)[:2]):
+            if axis.shape[1] < 2 or (leaf.index, d) in coupling.contracted_leaves or len(coupling.units.resolve(axis)):
+                continue
+            reasons = Counter(coupling.units.reasons(axis).tolist())
+            reasons.pop(0, None)
+            if reasons:
+                found.setdefault(module_of(leaf.name), str(coupling.reason(reasons.most_common(1)[0][0])))
+    return [LeftAlone(name, reason) for name, reason in found.items()]
+
+
+def _require_plain_parameters(module: nn.Module) -> None:
+    parameters: Mapping[str, Any] = dict(module.named_parameters())
+    if not parameters:
+        raise UsageError(
+            "The model has no parameters, so there is nothing to cut; pass the nn.Module with the weights."
+        )
+    for name, parameter in parameters.items():
+        if isinstance(parameter, UninitializedParameter):
+            raise UsageError(f"{name} is not initialised yet; run the model once on an example before cutting it.")
+        if hasattr(parameter, "device_mesh"):
+            raise UsageError(f"{name} is spread over processes; cut the model before sharding it.")
+    memory: dict[tuple[int, Any], str] = {}
+    for name, parameter in parameters.items():
+        if parameter.device.type != "meta" and parameter.numel():
+            other = memory.setdefault((parameter.data_ptr(), parameter.shape), name)
+            if other != name:  # a cut would give each its own memory, and so untie them
+                raise UsageError(
+                    f"{other} and {name} share their memory, but are two parameters; tie them as one by assigning the "
+                    "parameter itself."
+                )

@@ -1,0 +1,117 @@
+"""`plan_channels`: from a model, example inputs and an amount to a `Plan`. Nothing in the model changes here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from secateur.base import Amount, UsageError, batch_of, cache_folder, listed, require_module, unwrap, with_batch
+from secateur.channels.budget import Budget
+from secateur.channels.dissection import dissect
+from secateur.channels.rounding import find_alignment
+from secateur.channels.scores import ChannelScorer
+from secateur.channels.select import NothingToCut, Planner
+from secateur.channels.sensitivity_curves import Sensitivity
+from secateur.channels.target.goal import parse_goal
+from secateur.channels.target.importance import by_score, by_sensitivity
+from secateur.channels.target.meet import Bench, Search, meet_goal
+from secateur.plans import Plan
+from secateur.weights import Score
+
+__all__ = ["NothingToCut", "plan_channels"]
+
+
+def plan_channels(
+    model: nn.Module,
+    example_inputs: Any,
+    amount: Amount | None = None,
+    *,
+    target: str | None = None,
+    scope: Literal["layer", "global"] | None = None,
+    score: Score = "l1",
+    multiple_of: int | None = None,
+    keep: Sequence[str] = (),
+    per_layer: Mapping[str, Amount] | None = None,
+    iterations: int = 1,
+    floor: float = 0.1,
+    data: Iterable[Any] = (),
+    already: Plan | None = None,
+    runtime: str = "eager",
+    batch: int | None = None,
+    threads: int = 1,
+    sensitivity: Sensitivity | None = None,
+    progress: bool = True,
+) -> Plan:
+    """Ranks the channels and heads of `model` and plans the removal of the `amount` that matters least.
+
+    Args:
+        model: stays as it is. Every group of coupled channels is found by running it once on `example_inputs`.
+        example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.
+        amount: the share of channels to remove, such as 0.5 or "50%".
+        target: instead, what is to be left: "latency=0.5" (of the dense model's), "latency=3ms", "macs=50%",
+            "params=2M" or "size=4MB". A latency is measured, in `runtime`.
+        scope: "layer" removes the same share of every group; "global" ranks all groups together, each group's scores
+            divided by their mean so that layers compare. With an amount the default is "layer", with a target
+            "global": the least importance for what is saved.
+        score: "l1", "l2", "batch-norm", "taylor" (needs gradients), "activation" (runs the model on `data`), "random",
+            or a function of a weight's name and values.
+        multiple_of: round the channels that stay to multiples of this, in every group. By default to what hardware
+            likes: 16 from 64 channels on, 8 from 32 on, and at least 4 in depthwise convolutions.
+        keep: names of layers, with wildcards, that keep all of their own channels; their inputs may still shrink.
+        per_layer: amounts for single layers, by name or wildcard; the first that fits counts.
+        iterations: rank again after every so many-th part of the amount, over what is then left.
+        floor: with scope "global" or a target, the share of every group that stays at least; one unit always stays.
+        data: inputs for "activation", each like `example_inputs`; the example alone by default.
+        already: the plan that made `model` what it is; what it removed counts in the amounts.
+        runtime: for a latency: "eager", "compile", "onnxruntime" or "openvino".
+        batch: for a latency, if not that of `example_inputs`.
+        threads: for a latency; one thread is timed by its CPU time, several by the wall clock.
+        sensitivity: for a target, what `secateur.sensitivity` measured: the search then weighs the metric that each
+            group costs, instead of scores.
+        progress: for a latency, False for silence.
+    """
+    _require_options(amount, target, scope, iterations, data, already)
+    require_module(model)
+    module = unwrap(model)
+    if batch is not None:
+        example_inputs = with_batch(example_inputs, batch)
+    dissection = dissect(module, example_inputs)
+    planner = Planner(module, dissection, listed("keep", keep), per_layer or {}, already)
+    scorer = ChannelScorer(module, dissection, score, data or (example_inputs,))
+    planner.set_scorer(scorer)
+    alignment = find_alignment(module, dissection, multiple_of, already)
+    if target is None:
+        budget = Budget(scope or "layer", alignment, floor)
+        planner.choose(amount, budget, iterations)
+        plan = planner.plan(budget.scope, scorer.name, example_inputs)
+        alignment.warn_of(plan.groups)
+        return plan
+
+    budget = Budget(scope or "global", alignment, floor)
+    importance = by_score(dissection) if sensitivity is None else by_sensitivity(sensitivity, dissection)
+    bench = Bench(runtime, threads, batch_of(example_inputs), example_inputs, cache_folder(), progress)
+    make_plan = partial(planner.plan, budget.scope, scorer.name, example_inputs)
+    return meet_goal(parse_goal(target), Search(planner, budget, importance), bench, make_plan)
+
+
+def _require_options(
+    amount: Amount | None,
+    target: str | None,
+    scope: str | None,
+    iterations: int,
+    data: Iterable[Any],
+    already: Plan | None,
+) -> None:
+    if scope not in (None, "layer", "global"):
+        raise UsageError(f'There is no scope {scope!r}; choose "layer" or "global".')
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
+        raise UsageError(f"iterations is {iterations!r}; give how often to rank, 1 or more.")
+    if isinstance(data, Tensor | dict):
+        raise UsageError("data is a single input; give a list of inputs, each like example_inputs.")
+    if already is not None and not isinstance(already, Plan):
+        raise UsageError(f"already is a {type(already).__name__}; pass the Plan that was applied to the model.")
+    if target is not None and (amount is not None or iterations > 1 or already is not None):
+        raise UsageError("A target decides by itself how much goes; leave out amount, iterations and already.")

@@ -1,0 +1,102 @@
+"""Which numbers of channels the hardware likes: vector units and tiles work on so many numbers at once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import gcd
+
+from torch import nn
+
+from secateur.base import SecateurWarning, UsageError
+from secateur.bench import CountCurve, cached_curves, expected_ratio, liked_multiple
+from secateur.channels.dissection import Dissection
+from secateur.couple import Group
+from secateur.plans import GroupCut, Plan
+
+__all__ = ["Alignment", "find_alignment"]
+
+# A step is at most a quarter of a group, and smaller groups than this are not rounded, or rounding would decide how
+# much goes rather than the amount.
+_STEPS = 4
+_SMALLEST_ROUNDED = 32
+# Depthwise kernels fall back to slow code off these, however small the layer is.
+_DEPTHWISE = 4
+_LIKED = 16
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What the user asks for; else what `secateur hardware` found on this machine; else multiples of 16 from 64
+    channels on and of 8 from 32 on."""
+
+    multiple_of: int | None
+    tile: int
+    """Numbers that the device works on at once, whatever was measured."""
+    dissection: Dissection
+    depthwise: frozenset[int]
+    curves: tuple[CountCurve, ...]
+    """What `secateur hardware` measured on this machine; none where it has not."""
+    already: Plan | None
+    """What was removed before: several cuts are rounded as one would be."""
+
+    def __post_init__(self) -> None:
+        if self.multiple_of is not None and (not isinstance(self.multiple_of, int) or self.multiple_of < 1):
+            raise UsageError(f"multiple_of is {self.multiple_of!r}; give a whole number such as 8.")
+
+    @property
+    def asked(self) -> bool:
+        return self.multiple_of is not None
+
+    def multiple(self, group: Group) -> int:
+        """What the number of units that stay should be a multiple of."""
+        coordinates = min(member.coordinates for member in group.members)
+        if self.multiple_of is not None:
+            return self.multiple_of // gcd(self.multiple_of, coordinates)
+        liked = liked_multiple(self.curves, self._kind(group)) if self.curves else self.tile
+        size = self._size(group)
+        while liked > 1 and (liked * _STEPS > size or size < _SMALLEST_ROUNDED):
+            liked //= 2
+        if group.index in self.depthwise and size >= 2 * _DEPTHWISE:
+            liked = max(liked, _DEPTHWISE)
+        return liked // gcd(liked, coordinates)
+
+    def warn_of(self, cuts: Iterable[GroupCut]) -> None:
+        """Of cuts to counts that cost so much on this machine that the layer will not get faster."""
+        if not self.curves:
+            return
+        groups = {self.dissection.name(group): group for group in self.dissection.groups}
+        slow = []
+        for cut in cuts:
+            ratio = expected_ratio(self.curves, self._kind(groups[cut.name]), cut.before, cut.after)
+            if ratio >= 1:
+                slow.append(f"{cut.name} ({cut.before} → {cut.after}, about {ratio:.2f} × the time)")
+        if slow:
+            more = f" and {len(slow) - 3} more" if len(slow) > 3 else ""
+            warnings.warn(
+                f"On this machine, as `secateur hardware` measured it, these layers will not get faster: "
+                f"{', '.join(slow[:3])}{more}. Leave them out with keep=…, or let multiple_of round the counts.",
+                SecateurWarning,
+                stacklevel=3,
+            )
+
+    def _size(self, group: Group) -> int:
+        name = self.dissection.name(group)
+        before = [cut.before for cut in self.already.groups if cut.name == name] if self.already else []
+        return before[0] if before else len(group)
+
+    def _kind(self, group: Group) -> str:
+        if group.index in self.depthwise:
+            return "depthwise"
+        return "convolution" if len(self.dissection.producers(group)[0].leaf.shape) > 2 else "linear"
+
+
+def find_alignment(
+    module: nn.Module, dissection: Dissection, multiple_of: int | None, already: Plan | None
+) -> Alignment:
+    parameter = next(iter(module.parameters()))
+    curves = cached_curves() if parameter.device.type == "cpu" else ()
+    # Tensor cores work on tiles of 16 bytes.
+    tile = max(8, 16 // parameter.element_size()) if parameter.is_cuda else _LIKED
+    return Alignment(multiple_of, tile, dissection, dissection.depthwise_groups(), curves, already)

@@ -1,0 +1,166 @@
+"""Importance of channels and heads: what the weights that make them are worth, added up.
+
+"l1" is the sum of magnitudes, "l2" the Euclidean norm, "taylor" the sum of |w · ∂loss/∂w|; "batch-norm" is the size of
+the batch norm's scale, "activation" the mean magnitude of what the channel carries, "random" a control. A function
+of a weight's name and values that returns importances of the same shape is summed up like "l1".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from secateur.base import UsageError
+from secateur.capture import Value, find_sites, mean_magnitudes
+from secateur.channels.dissection import Dissection
+from secateur.couple import Group, Member, Removal
+from secateur.weights import SCORES, Score, Weight, check_finite, l1, l2, score_weight
+
+__all__ = ["CHANNEL_SCORES", "ChannelScorer"]
+
+CHANNEL_SCORES = (*SCORES, "batch-norm", "activation")
+
+Scores = NDArray[np.float64]
+
+
+class ChannelScorer:
+    """Scores the units of groups, over whatever is still alive."""
+
+    def __init__(self, module: nn.Module, dissection: Dissection, score: Score, data: Iterable[Any]) -> None:
+        if not callable(score) and score not in CHANNEL_SCORES:
+            raise UsageError(
+                f"There is no score {score!r}; choose one of {', '.join(CHANNEL_SCORES)}, or pass a function."
+            )
+        self.dissection = dissection
+        # Without weights there is nothing to rank: any channel is as good as another.
+        self.on_meta = any(parameter.device.type == "meta" for parameter in module.parameters())
+        self.score = "none" if self.on_meta else score
+        self.function: Callable[[str, Tensor], Tensor] | None = score if callable(score) else SCORES.get(score)
+        self._tensors = dict(module.named_parameters(remove_duplicate=False))
+        self._activations: Mapping[int, Scores] = {}
+        if self.score == "activation":
+            self._activations = _mean_activations(module, dissection, data)
+
+    @property
+    def name(self) -> str:
+        return self.score if isinstance(self.score, str) else getattr(self.score, "__name__", type(self.score).__name__)
+
+    def applies_to(self, group: Group) -> str | None:
+        """Why the score cannot rank this group; None where it can."""
+        if self.score == "batch-norm" and not self._norm_members(group):
+            return "no batch norm scales its channels"
+        if self.score == "activation" and group.index not in self._activations:
+            return "no layer reads its channels directly"
+        return None
+
+    def scores(self, group: Group, removal: Removal) -> Scores:
+        """One number for each unit of the group."""
+        if self.on_meta:
+            return np.zeros(len(group))
+        if self.score == "activation":
+            return self._activations[group.index]
+        members = self._norm_members(group) if self.score == "batch-norm" else self.dissection.producers(group)
+        total = np.zeros(len(group))
+        for member in members:
+            total += self._sum_by_unit(group, member, removal)
+        return np.sqrt(total) if self.score == "l2" else total
+
+    def _norm_members(self, group: Group) -> list[Member]:
+        return [m for m in group.members if m.leaf.index in self.dissection.coupling.norm_scales]
+
+    def _sum_by_unit(self, group: Group, member: Member, removal: Removal) -> Scores:
+        coupling = self.dissection.coupling
+        rows = coupling.units.resolve(coupling.axes(member.leaf)[member.axis])
+        return _add_up(group, rows, self._sum_by_coordinate(member, removal))
+
+    def _sum_by_coordinate(self, member: Member, removal: Removal) -> Scores:
+        sums = self._unchecked_sum_by_coordinate(member, removal)
+        if not np.isfinite(sums).all():
+            name = member.leaf.name
+            check_finite(Weight(name, (), self._tensors[name], None))
+            raise UsageError(f"The scores of {name} are too large to add up; scale the weights or the score down.")
+        return sums
+
+    def _unchecked_sum_by_coordinate(self, member: Member, removal: Removal) -> Scores:
+        """Importances summed over all other axes, without what has been removed on those."""
+        leaf, axes = member.leaf, self.dissection.coupling.axes(member.leaf)
+        tensor = self._tensors[leaf.name]
+        weight = Weight(leaf.name, leaf.names[1:], tensor, None)
+        others = [d for d in range(tensor.dim()) if d != member.axis]
+        gone = {d: np.flatnonzero(~removal.alive(axes[d])) for d in others}
+        if self.function in (l1, l2) and not tensor.is_complex() and not any(len(dead) for dead in gone.values()):
+            if not others:
+                magnitudes = tensor.detach().abs().double()
+                return _to_numpy(magnitudes.square() if self.function is l2 else magnitudes)
+            norm = torch.linalg.vector_norm(
+                tensor.detach(), 1 if self.function is l1 else 2, others, dtype=_at_least_float32(tensor)
+            )
+            return _to_numpy(norm.double().square() if self.function is l2 else norm)
+        if self.function is None:
+            importance = tensor.detach().abs()
+        elif tensor.is_complex():
+            importance = self.function(leaf.name, tensor).abs()
+        else:
+            importance = score_weight(weight, self.function)
+        importance = importance.double() if importance.dtype == torch.float64 else importance.float()
+        for d, dead in gone.items():
+            if len(dead):
+                importance = importance.index_fill(d, torch.from_numpy(dead).to(importance.device), 0)
+        return _to_numpy(importance.sum(others) if others else importance)
+
+
+def _mean_activations(module: nn.Module, dissection: Dissection, data: Iterable[Any]) -> dict[int, Scores]:
+    """For each group the mean magnitude of its channels where a layer first reads them."""
+    units, coupling = dissection.coupling.units, dissection.coupling
+    group_of = dissection.group_of_unit()
+    at: dict[int, tuple[int, int]] = {}
+    rows: dict[tuple[int, int], NDArray[np.int64]] = {}
+
+    def wanted(value: Value, axis: int) -> bool:
+        resolved = units.resolve(coupling.axes(value)[axis])
+        new = {int(group) for group in np.unique(group_of[resolved])} - {-1} - at.keys()
+        at.update(dict.fromkeys(new, (value.index, axis)))
+        rows[value.index, axis] = resolved
+        return bool(new)
+
+    sites = find_sites(dissection.trace, wanted)
+    mean_magnitudes(module, data, dissection.trace, sites)
+    by_place = {
+        (dissection.trace.calls[call][site.argument].index, site.axis): site.mean
+        for call, own in sites.items()
+        for site in own
+    }
+    return {
+        group.index: _mean_by_unit(group, rows[at[group.index]], by_place[at[group.index]])
+        for group in dissection.groups
+        if group.index in at
+    }
+
+
+def _mean_by_unit(group: Group, rows: NDArray[np.int64], by_coordinate: Scores) -> Scores:
+    ones = _add_up(group, rows, np.ones_like(by_coordinate))
+    return _add_up(group, rows, by_coordinate) / np.maximum(ones, 1)
+
+
+def _add_up(group: Group, rows: NDArray[np.int64], by_coordinate: Scores) -> Scores:
+    """The numbers of all coordinates that a unit has, for each unit of the group."""
+    order = np.argsort(group.units)
+    total = np.zeros(len(group))
+    for row in rows:
+        position = order[np.searchsorted(group.units, row, sorter=order).clip(max=len(order) - 1)]
+        mine = group.units[position] == row
+        np.add.at(total, position[mine], by_coordinate[mine])
+    return total
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    return tensor.dtype if tensor.dtype in (torch.float32, torch.float64) else torch.float32
+
+
+def _to_numpy(tensor: Tensor) -> Scores:
+    return tensor.double().cpu().numpy()

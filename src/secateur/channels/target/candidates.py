@@ -1,0 +1,48 @@
+"""Candidates for a plan, cut and timed in their runtime beside the dense model and its null control."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from secateur.base import copy_of_model
+from secateur.bench import NULL_CONTROL, Comparison, Ready, Runner, compare_ready, find_runtime, timing_conditions
+from secateur.plans import Plan
+from secateur.surgery import apply
+
+__all__ = ["CUT", "DENSE", "Candidates"]
+
+DENSE, CUT = "dense", "cut"
+_MOST_SECONDS = 15.0
+
+
+class Candidates:
+    """The dense model is loaded once, and its copy; every candidate takes turns with them."""
+
+    def __init__(self, module: nn.Module, example_inputs: Any, runtime: str, threads: int) -> None:
+        self._module = copy_of_model(module).eval()
+        self._inputs, self._threads = example_inputs, threads
+        self._runtime = find_runtime(runtime)
+        self._dense = self._load(DENSE, self._module)
+        self._control = self._load(NULL_CONTROL, copy_of_model(self._module))
+
+    @property
+    def runtime(self) -> str:
+        return f"{self._runtime.name} {self._runtime.version}"
+
+    def time_dense(self) -> Comparison:
+        return self._compare([self._dense, self._control])
+
+    def time(self, plan: Plan) -> Comparison:
+        """The model cut by the plan beside the dense one; refused if the runtime computes something else with it."""
+        cut = apply(copy_of_model(self._module), plan, verify=False)
+        return self._compare([self._dense, self._load(CUT, cut), self._control])
+
+    def _load(self, name: str, model: nn.Module) -> Ready:
+        with timing_conditions(self._threads):
+            return Runner(name, model, self._runtime, self._inputs, self._threads).ready(self._inputs)
+
+    def _compare(self, entries: list[Ready]) -> Comparison:
+        with timing_conditions(self._threads):
+            return compare_ready(entries, max_seconds=_MOST_SECONDS)

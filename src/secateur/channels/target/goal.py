@@ -1,0 +1,81 @@
+"""What a target says: "latency=0.5", "latency=3ms", "macs=50%", "params=2M", "size=4MB"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from secateur.base import UsageError
+from secateur.bench import available_runtimes, find_runtime
+
+__all__ = ["Goal", "parse_goal", "require_runtime"]
+
+_UNITS = {
+    "latency": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
+    "macs": {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12},
+    "params": {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9},
+    "size": {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
+}
+_EXAMPLES = '"latency=0.5", "latency=3ms", "macs=50%", "params=2M" or "size=4MB"'
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How much of what is to be left: a share of the dense model's, or an absolute number in seconds, MACs, …"""
+
+    what: str
+    """ "latency", "macs", "params" or "size"."""
+    value: float
+    relative: bool
+    text: str
+
+    @property
+    def base_unit(self) -> str:
+        """Of an absolute number without a prefix."""
+        return {"latency": "s", "size": "B"}.get(self.what, "")
+
+    def absolute(self, dense: float) -> float:
+        return self.value * dense if self.relative else self.value
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_goal(target: str) -> Goal:
+    if not isinstance(target, str):
+        raise UsageError(f"The target is {target!r}; give a text such as {_EXAMPLES}.")
+    what, equals, amount = (part.strip() for part in target.partition("="))
+    if what not in _UNITS:
+        close = get_close_matches(what, _UNITS, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise UsageError(f"There is no target {what!r}; give one of {', '.join(_UNITS)}, such as {_EXAMPLES}.{hint}")
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%|[A-Za-zµ]*)", amount) if equals else None
+    if match is None:
+        raise UsageError(f"The target {target!r} has no amount that can be read; write it as {_EXAMPLES}.")
+    number, unit = float(match[1]), match[2]
+    if unit == "%" or (unit == "" and number <= 1):
+        share = number / 100 if unit == "%" else number
+        if not 0 < share < 1:
+            raise UsageError(
+                f"The target {target!r} leaves {share:.0%} of the {what}; give a share between 0 and 1, such as 0.5."
+            )
+        return Goal(what, share, True, f"{what}={amount}")
+    known = {name.casefold(): factor for name, factor in _UNITS[what].items()}
+    if unit.casefold() not in known:
+        expected = ", ".join(f'"{what}=3{name}"' for name in _UNITS[what] if name)
+        raise UsageError(f"The target {target!r} has no unit that fits; write a share such as 0.5, or {expected}.")
+    if number == 0:
+        raise UsageError(f"The target {target!r} leaves nothing; ask for more than 0.")
+    return Goal(what, number * known[unit.casefold()], False, f"{what}={amount}")
+
+
+def require_runtime(goal: Goal, runtime: str) -> None:
+    """That it is here and, for a latency, that it gains from fewer channels."""
+    find_runtime(runtime)
+    if goal.what == "latency" and runtime == "sparse":
+        others = ", ".join(name for name in available_runtimes() if name != runtime)
+        raise UsageError(
+            f"The target {goal} is met by removing channels, and the runtime sparse gains only from zeros; choose one "
+            f"of {others}."
+        )

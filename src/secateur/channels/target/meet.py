@@ -1,0 +1,208 @@
+"""From a goal to a plan: a search over predicted costs, and for a latency the stopwatch.
+
+What a table of layers predicts for a whole network is off by a few per cent. So the candidate is cut and run in its
+runtime beside the dense network, and the search is told how far off it was, until the measured time fits.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secateur.base import SecateurError, SecateurWarning, UsageError, steps, working
+from secateur.bench import Comparison
+from secateur.channels.budget import Budget, allowed_steps, steps_for
+from secateur.channels.costs import Costs, bytes_of, macs_of, parameters_of
+from secateur.channels.select import Planner
+from secateur.channels.target.candidates import CUT, DENSE, Candidates
+from secateur.channels.target.goal import Goal, require_runtime
+from secateur.channels.target.importance import Importance
+from secateur.channels.target.latency import LatencyTable
+from secateur.channels.target.search import Choice, Lane, search_by_importance, search_uniformly
+from secateur.channels.target.slots import layer_slots
+from secateur.couple import Bundle
+from secateur.plans import Outcome, Plan, TargetUnreachable, quantity
+
+__all__ = ["Bench", "Search", "meet_goal"]
+
+_TOLERANCE = 0.05
+_GOOD_ENOUGH = 0.02
+_MOST_CANDIDATES = 6
+_MOST_AIMS = 12
+
+MakePlan = Callable[[], Plan]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and how a latency is measured."""
+
+    runtime: str
+    threads: int
+    batch: int
+    example_inputs: Any
+    folder: Path | None
+    """Keeps the table of layers for other plans."""
+    progress: bool
+
+
+@dataclass(frozen=True)
+class Search:
+    """Chooses by predicted costs how much of each group goes."""
+
+    planner: Planner
+    budget: Budget
+    importance: Importance
+
+    def choose(self, costs: Costs, most: float) -> Choice:
+        """Makes the planner choose; what the sizes in the code refuse is left alone, and the search begins anew."""
+        found: list[Choice] = []
+
+        def decide(bundles: Sequence[Bundle], scores: Mapping[int, NDArray[np.float64]]) -> Mapping[int, int]:
+            lanes = [Lane(b, self._stops(b), self.importance(b, scores)) for b in bundles]
+            search = search_uniformly if self.budget.scope == "layer" else search_by_importance
+            found.append(search(lanes, costs, most))
+            return found[-1].steps
+
+        self.planner.choose_by(decide)
+        return found[-1]
+
+    def _stops(self, bundle: Bundle) -> list[int]:
+        """Only one where the user said how much."""
+        amount = self.planner.amounts.get(id(bundle))
+        return allowed_steps(bundle, self.budget) if amount is None else [steps_for(bundle, amount, self.budget)]
+
+
+def meet_goal(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> Plan:
+    """The plan that meets the goal, with the outcome in it."""
+    if goal.what == "latency":
+        return _meet_latency(goal, search, bench, make_plan)
+    costs = _counted(goal, search.planner)
+    dense = costs.total({})
+    asked = _require_less(goal, dense)
+    choice = search.choose(costs, asked)
+    if not choice.reached:
+        raise _unreachable(goal, choice.cost, dense)
+    return replace(make_plan(), outcome=Outcome(goal.text, goal.what, dense, asked, choice.cost, choice.cost))
+
+
+def _counted(goal: Goal, planner: Planner) -> Costs:
+    if goal.what == "macs":
+        return macs_of(planner.dissection)
+    return (parameters_of if goal.what == "params" else bytes_of)(planner.dissection, planner.module)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    plan: Plan
+    steps: Mapping[int, int]
+    aim: float
+    predicted: float
+    wanted: float
+    measured: Comparison
+
+    @property
+    def error(self) -> float:
+        """How far what was measured is above what is wanted, as a logarithm."""
+        return math.log(self.seconds / self.wanted)
+
+    @property
+    def seconds(self) -> float:
+        return self.measured[CUT].seconds
+
+
+def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> Plan:
+    require_runtime(goal, bench.runtime)
+    slots = layer_slots(search.planner.dissection)
+    candidates = Candidates(search.planner.module, bench.example_inputs, bench.runtime, bench.threads)
+    table = LatencyTable(bench.runtime, bench.threads, bench.folder)
+    families = table.families(slots)
+    with steps(len(families), f"timing layers in {bench.runtime}", bench.progress) as begin:
+        table.measure(slots, begin)
+    dense = candidates.time_dense()[DENSE].seconds
+    aim = _require_less(goal, dense)
+    costs = table.costs(slots, dense / table.costs(slots).total({}))
+    attempts: list[_Attempt] = []
+    reached = True
+    for _ in range(_MOST_AIMS):
+        choice = search.choose(costs, aim)
+        known = next((attempt for attempt in attempts if attempt.steps == choice.steps), None)
+        if known is not None:
+            attempts.append(replace(known, aim=aim))
+        elif len({attempt.predicted for attempt in attempts}) == _MOST_CANDIDATES:
+            break
+        else:
+            plan = make_plan()
+            with working(f"timing candidate {len(attempts) + 1} in {bench.runtime}", bench.progress):
+                measured = candidates.time(plan)
+            wanted = goal.absolute(measured[DENSE].seconds)
+            attempts.append(_Attempt(plan, choice.steps, aim, choice.cost, wanted, measured))
+        reached = choice.reached
+        if abs(attempts[-1].error) <= _GOOD_ENOUGH or (not reached and attempts[-1].error > 0):
+            break
+        aim = min(_next_aim(attempts), 0.995 * dense)
+    best = min(attempts, key=lambda attempt: abs(attempt.error))
+    outcome = _outcome(goal, best, attempts, bench, candidates.runtime)
+    if best.error > math.log1p(_TOLERANCE) and not reached:
+        raise _unreachable(goal, outcome.reached, outcome.dense)
+    if abs(best.error) > math.log1p(_TOLERANCE):
+        warnings.warn(
+            f"The closest to {goal} that whole steps of channels allow is {quantity('latency', outcome.reached)}, "
+            f"{outcome.reached / outcome.asked - 1:+.0%}; a smaller multiple_of makes the steps finer.",
+            SecateurWarning,
+            stacklevel=4,
+        )
+    return replace(best.plan, outcome=outcome)
+
+
+def _next_aim(attempts: Sequence[_Attempt]) -> float:
+    """Where the measured latency should be right, as far as the attempts tell."""
+    above = [attempt for attempt in attempts if attempt.error > 0]
+    below = [attempt for attempt in attempts if attempt.error <= 0]
+    if not above or not below:
+        return attempts[-1].aim * math.exp(-attempts[-1].error)
+    high, low = min(above, key=lambda each: each.aim), max(below, key=lambda each: each.aim)
+    # A straight line first; once that leads nowhere new, halves.
+    way = -low.error / (high.error - low.error) if len(attempts) <= _MOST_CANDIDATES else 0.5
+    return math.exp((1 - way) * math.log(low.aim) + way * math.log(high.aim))
+
+
+def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], bench: Bench, runtime: str) -> Outcome:
+    dense, cut, control = best.measured[DENSE].seconds, best.measured[CUT], best.measured.control
+    threads = "one thread" if bench.threads == 1 else f"{bench.threads} threads"
+    return Outcome(
+        goal.text,
+        goal.what,
+        dense,
+        best.wanted,
+        best.predicted,
+        best.seconds,
+        cut.low * dense,
+        cut.high * dense,
+        (control.low, control.ratio, control.high),
+        f"{runtime}, {best.measured.precision}, {threads}, batch {bench.batch}",
+        tuple(dict.fromkeys((attempt.predicted, attempt.seconds) for attempt in attempts)),
+    )
+
+
+def _require_less(goal: Goal, dense: float) -> float:
+    asked = goal.absolute(dense)
+    if asked >= dense:
+        raise UsageError(
+            f"The target {goal} is met without any cut: the model has {quantity(goal.what, dense)}. Ask for less."
+        )
+    return asked
+
+
+def _unreachable(goal: Goal, closest: float, dense: float) -> SecateurError:
+    return TargetUnreachable(
+        f"The target {goal} cannot be reached: with every group at its floor, {quantity(goal.what, closest)} are left "
+        f"({closest / dense:.2f} × dense). Ask for that, lower `floor`, or see secateur.inspect for what cannot be cut."
+    )

@@ -1,0 +1,249 @@
+"""Task files: how the command line gets a user's model and data.
+
+A task file is plain Python with these functions; `loss` and `metric` default to those of classification, and
+`example_inputs` to what the loss gives the model for the first batch of `eval_data`:
+
+    def model() -> nn.Module: ...
+    def train_data() -> DataLoader: ...
+    def eval_data() -> DataLoader: ...
+    def example_inputs(): ...
+    def loss(model, batch) -> Tensor: ...
+    def metric(model, loader) -> float: ...
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from secateur.base import SecateurError, UsageError, found_in_batch, in_brief
+from secateur.checkpoint import load_weights
+from secateur.loop import Loss, Metric, accuracy, classification_loss
+
+__all__ = ["TaskFile", "load_task", "users_errors_in_one_sentence"]
+
+_SIGNATURES = {
+    "model": ("def model() -> nn.Module", 0),
+    "train_data": ("def train_data() -> DataLoader", 0),
+    "eval_data": ("def eval_data() -> DataLoader", 0),
+    "example_inputs": ("def example_inputs()", 0),
+    "loss": ("def loss(model, batch) -> Tensor", 2),
+    "metric": ("def metric(model, loader) -> float", 2),
+}
+"""How each function is written, and how many arguments secateur gives it."""
+_REQUIRED = ("model", "train_data", "eval_data")
+_CLOSE = 0.7
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """A user's model and data. What the functions raise comes out as one sentence that names the file and line."""
+
+    name: str
+    model: Callable[[], Any]
+    train_data: Callable[[], Any]
+    eval_data: Callable[[], Any]
+    example_inputs: Callable[[], Any]
+    loss: Loss
+    metric: Metric
+
+    def build_model(self, weights: str | Path | None = None) -> nn.Module:
+        """The model, with the weights of a file: safetensors, or a state dict that `torch.save` wrote."""
+        model = self.model()
+        if not isinstance(model, nn.Module):
+            raise UsageError(f"model() in {self.name} returns a {type(model).__name__}; return the nn.Module.")
+        if weights is not None:
+            load_weights(model, Path(weights))
+        return model
+
+
+def load_task(spec: str | Path) -> TaskFile:
+    """Runs a task file, given by its path or as `package.module`."""
+    name = str(spec)
+    is_path = isinstance(spec, Path) or name.endswith(".py") or len(Path(name).parts) > 1 or Path(name).exists()
+    module = _run_file(Path(name)) if is_path else _import_module(name)
+    shown = Path(name).name if is_path else name
+    functions = {function: _find(module, function, shown) for function in _SIGNATURES}
+    _refuse_misspelt(module, functions, shown)
+    for function in _REQUIRED:
+        if functions[function] is None:
+            raise UsageError(f"{shown} has no function {function}; add `{_SIGNATURES[function][0]}`.")
+    model, eval_data = functions["model"], functions["eval_data"]
+    loss = functions["loss"] or classification_loss
+    return TaskFile(
+        shown,
+        model,
+        functions["train_data"],
+        eval_data,
+        functions["example_inputs"] or functools.partial(_first_inputs, shown, model, eval_data, loss),
+        loss,
+        functions["metric"] or accuracy,
+    )
+
+
+def _run_file(path: Path) -> ModuleType:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give the task file in it, such as {path / 'task.py'}.")
+    if not path.is_file():
+        near = [entry.name for entry in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise UsageError(f"There is no task file {path}; {_did_you_mean(path.name, near) or 'check the path.'}")
+    # Processes that load data look the module up by the file's own name, so it takes another only where that is in use.
+    name = path.stem if path.stem not in sys.modules else f"secateur_task_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.absolute())
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file; give a task file such as task.py.")
+    module = importlib.util.module_from_spec(spec)
+    _find_modules_in(path.parent)
+    sys.modules[name] = module  # dataclasses and pickling look their module up here
+    try:
+        with _one_sentence(path):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    _find_modules_in(Path.cwd())
+    with _one_sentence(None):
+        try:
+            spec = importlib.util.find_spec(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # a package on the way is there, but imports something that is not
+            spec = None
+        except (TypeError, ValueError):  # a name that no module can have
+            spec = None
+    if spec is None:
+        near = [entry.name for entry in Path.cwd().glob("*.py")]
+        advice = "give the path to a Python file, or a module that can be imported."
+        raise UsageError(f"There is no task {name}; {_did_you_mean(f'{name}.py', near) or advice}")
+    with _one_sentence(Path(spec.origin or name)):
+        return importlib.import_module(name)
+
+
+def _find_modules_in(folder: Path) -> None:
+    """Lets a task file import its neighbours, as a script can, also while its functions run later."""
+    if (entry := str(folder.absolute())) not in sys.path:
+        sys.path.insert(0, entry)
+
+
+def _find(module: ModuleType, name: str, shown: str) -> Any:
+    function = getattr(module, name, None)
+    if function is None or (isinstance(function, ModuleType) and name not in _REQUIRED):
+        return None  # a neighbour called metric.py, imported
+    signature, arguments = _SIGNATURES[name]
+    if not callable(function):
+        kind = type(function).__name__
+        raise UsageError(f"{name} in {shown} is a {kind}, not a function; write `{signature}` that returns it.")
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        raise UsageError(f"{name} in {shown} takes other arguments than it is given; write `{signature}`.") from None
+    except ValueError:
+        pass  # some callables of C do not tell
+    return _in_one_sentence(function, module)
+
+
+def _refuse_misspelt(module: ModuleType, functions: dict[str, Any], shown: str) -> None:
+    """A function that is nearly called like a missing one would be ignored in silence."""
+    missing = [name for name, function in functions.items() if function is None]
+    for name, value in vars(module).items():
+        own = inspect.isfunction(value) and value.__module__ == module.__name__
+        if own and name not in functions and not name.startswith("_"):
+            close = get_close_matches(name, missing, 1, _CLOSE)
+            if close:
+                raise UsageError(
+                    f"{shown} has a function {name}; did you mean {close[0]}? If not, call it _{name}, so that it is "
+                    "clear that secateur does not need it."
+                )
+
+
+def _did_you_mean(name: str, candidates: Sequence[str]) -> str:
+    close = get_close_matches(name, candidates, 1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def _first_inputs(shown: str, model: Callable[[], Any], eval_data: Callable[[], Any], loss: Loss) -> Any:
+    for batch in eval_data():
+        try:
+            return found_in_batch(model(), loss, batch)
+        except Exception as error:  # of the model, or of a loss that wants other batches
+            reason = str(error).rstrip(".") if isinstance(error, SecateurError) else in_brief(error)
+            raise UsageError(
+                f"{shown} has no example_inputs, and none were found in eval_data ({reason}); "
+                f"add `{_SIGNATURES['example_inputs'][0]}`."
+            ) from error
+    raise UsageError(f"eval_data in {shown} yields no batch; check the dataset and drop_last.")
+
+
+def _in_one_sentence(function: Callable[..., Any], module: ModuleType) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapped(*args: Any) -> Any:
+        with _one_sentence(Path(module.__file__ or module.__name__)):
+            return function(*args)
+
+    wrapped.__name__ = getattr(function, "__name__", type(function).__name__)
+    return wrapped
+
+
+@contextmanager
+def _one_sentence(file: Path | None) -> Iterator[None]:
+    """Turns what a task file raises into one sentence that says where, for those who do not ask for the traceback."""
+    try:
+        yield
+    except SecateurError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if file is not None and Path(frame.filename) == file.absolute()]
+        raise _failed(error, own or _users_frames(error) or frames) from error
+
+
+@contextmanager
+def users_errors_in_one_sentence() -> Iterator[None]:
+    """The same for whatever the user's model and data raise while secateur works with them. What secateur itself
+    raises without their help goes on as it is."""
+    try:
+        yield
+    except SecateurError:
+        raise
+    except Exception as error:
+        frames = _users_frames(error)
+        if not frames:
+            raise
+        raise _failed(error, frames) from error
+
+
+def _failed(error: BaseException, frames: Sequence[traceback.FrameSummary]) -> SecateurError:
+    """Names the innermost of the frames; a syntax error knows its own place."""
+    file, line = frames[-1].filename, frames[-1].lineno
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    return SecateurError(f"{Path(file).name}:{line} failed ({in_brief(error)}); mend it there, or see --debug.")
+
+
+def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Those of neither secateur, nor Python, nor installed packages."""
+    paths = sysconfig.get_paths()
+    foreign = [Path(__file__).parent, *(Path(paths[kind]) for kind in ("stdlib", "platstdlib", "purelib", "platlib"))]
+    return [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not any(Path(frame.filename).is_relative_to(path) for path in foreign)
+    ]

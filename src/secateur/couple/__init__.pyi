@@ -1,0 +1,17 @@
+from secateur.couple.bundles import Bundle as Bundle
+from secateur.couple.bundles import find_bundles as find_bundles
+from secateur.couple.constraints import Conflict as Conflict
+from secateur.couple.constraints import System as System
+from secateur.couple.constraints import settle as settle
+from secateur.couple.coupling import Contraction as Contraction
+from secateur.couple.coupling import Coupling as Coupling
+from secateur.couple.groups import Group as Group
+from secateur.couple.groups import Member as Member
+from secateur.couple.groups import find_groups as find_groups
+from secateur.couple.removal import Removal as Removal
+from secateur.couple.requirements import Requirements as Requirements
+from secateur.couple.units import Axis as Axis
+from secateur.couple.widths import Need as Need
+from secateur.couple.widths import Shares as Shares
+from secateur.couple.widths import Width as Width
+from secateur.couple.widths import Widths as Widths

@@ -1,0 +1,52 @@
+"""The inputs that int8 ranges are found on: what the metric gives the model for the first examples of the data."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from secateur.base import UsageError, as_call, batch_of
+from secateur.formats.file_model import FileModel, evaluate
+from secateur.loop import Metric
+
+__all__ = ["Calibration", "calibration_inputs"]
+
+EXAMPLES = 300
+"""More hardly change a range; these take seconds."""
+
+Calibration = list[list[np.ndarray]]
+
+
+class _Enough(BaseException):
+    """Ends the metric's pass over the data early; no code that handles errors catches it."""
+
+
+class _Listener(FileModel):
+    """Notes what it is called with, as the tensors of the file, in order."""
+
+    def __init__(self, model: FileModel) -> None:
+        super().__init__(model.loaded, model.interface)
+        self.calls: Calibration = []
+        self.examples = 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.examples >= EXAMPLES:
+            raise _Enough
+        inputs = self.interface.inputs(args, kwargs)
+        self.calls.append([leaf.cpu().numpy() for leaf in tree_leaves(as_call(inputs)) if isinstance(leaf, Tensor)])
+        self.examples += batch_of(inputs)
+        return super().forward(*args, **kwargs)
+
+
+def calibration_inputs(model: FileModel, data: Any, metric: Metric) -> tuple[Calibration, int]:
+    """The calls, and how many examples they hold."""
+    listener = _Listener(model)
+    with suppress(_Enough):
+        evaluate(listener, data, metric)
+    if not listener.calls:
+        raise UsageError("The metric never calls the model on the calibration data; check that they are not empty.")
+    return listener.calls, listener.examples

@@ -1,0 +1,115 @@
+"""`Exported`: what an export wrote, how far it is from PyTorch, and what int8 cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from secateur.base import aligned
+from secateur.bench import Timing
+
+__all__ = ["ALLOWED_LOSS", "Exported", "Int8"]
+
+ALLOWED_LOSS = 0.02
+"""What int8 may cost of the metric before it is said aloud: as much as a cut may, to count as recovered."""
+
+
+@dataclass(frozen=True)
+class Int8:
+    """The int8 file beside the float file that it was made from, both in the runtime."""
+
+    metric_name: str
+    metric_before: float
+    metric_after: float
+    bytes_before: int
+    calibration_examples: int
+    timing: Timing
+    """On one thread and the example inputs; the ratio is to the float file."""
+    control: Timing
+    """The float file against itself."""
+
+    @property
+    def lost(self) -> float:
+        return self.metric_before - self.metric_after
+
+    @property
+    def too_costly(self) -> bool:
+        return not self.lost <= ALLOWED_LOSS  # NaN is
+
+    @property
+    def cost(self) -> str:
+        if self.too_costly:
+            advice = "calibrate on more data, or deploy the float file"
+            return f"int8 cost {self.lost:.4f} of it, more than the {ALLOWED_LOSS:g} allowed: {advice}"
+        return f"int8 cost {self.lost:.4f} of it" if self.lost > 0 else "int8 cost nothing"
+
+    @property
+    def speed(self) -> str:
+        return {
+            "too noisy": "too noisy for a verdict",
+            "no different": "no different from the null control",
+            "faster": f"{1 / self.timing.ratio:.2f} times as fast",
+            "slower": "slower",
+        }[self.timing.outcome(self.control)]
+
+    def rows(self) -> list[tuple[str, str]]:
+        return [
+            ("calibrated", f"on {self.calibration_examples:,} examples"),
+            (self.metric_name, f"{self.metric_before:.4f} → {self.metric_after:.4f}: {self.cost}"),
+            ("time", f"{self.timing} × float on this machine: {self.speed}"),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "lost": self.lost, "too_costly": self.too_costly}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What `export` returns. `print(exported)` says what the file is and how it was checked."""
+
+    path: Path
+    format: str
+    runtime: str
+    """With its version."""
+    precision: str
+    """Of the weights."""
+    file_bytes: int
+    """Of all files, where there are several."""
+    batches: tuple[int, ...]
+    """The batches on which the file was compared with PyTorch."""
+    fixed_because: str | None
+    """Why the file takes the batch of the example only; None if it takes any."""
+    max_error: float
+    """The largest difference of any output from PyTorch's."""
+    relative_error: float
+    """The same, relative to the largest number of the output."""
+    loading: str
+    """Python that opens the file in its runtime."""
+    int8: Int8 | None = None
+
+    @property
+    def any_batch(self) -> bool:
+        return self.fixed_because is None
+
+    def __str__(self) -> str:
+        megabytes = f"{self.file_bytes / 1e6:.2f} MB"
+        if self.int8 is not None:
+            megabytes = f"{self.int8.bytes_before / 1e6:.2f} → {megabytes}"
+        batch = f"{self.batches[0]} only" if self.batches[0] else "none"
+        rows = [
+            ("format", f"{self.format}, {self.precision}"),
+            ("batch", "any" if self.any_batch else f"{batch}: {self.fixed_because}"),
+            ("size", megabytes),
+            ("max error", f"{self.max_error:.1e}, {self.relative_error:.1e} of the largest output, against PyTorch"),
+            ("run in", f"{self.runtime}, batch {', '.join(map(str, sorted(self.batches)))}"),
+        ]
+        return "\n".join([str(self.path), *aligned([*rows, *(self.int8.rows() if self.int8 else [])])])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **asdict(self),
+            "path": str(self.path),
+            "any_batch": self.any_batch,
+            "int8": self.int8.to_json() if self.int8 else None,
+        }

@@ -1,0 +1,96 @@
+"""`export`: a model as a file that was run in its runtime, and agreed with PyTorch, before it got its name."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from secateur.base import UsageError, evaluating, steps, unwrap
+from secateur.capture import state_tensors, without_random_effects
+from secateur.formats.exported import Exported, Int8
+from secateur.formats.file_model import Interface
+from secateur.formats.kinds import Format, find_format
+from secateur.formats.placing import placed_when_done, size_of_files
+from secateur.formats.quantising import quantise
+from secateur.formats.written import Written, write_and_compare
+from secateur.loop import Metric, accuracy
+
+__all__ = ["export"]
+
+
+def export(
+    model: nn.Module,
+    example_inputs: Any,
+    path: str | Path,
+    *,
+    to: str = "onnx",
+    int8: Any = None,
+    eval_data: Any = None,
+    metric: Metric = accuracy,
+    progress: bool = True,
+) -> Exported:
+    """Writes `model` in evaluation mode; it stays as it is.
+
+    The file is run in its runtime on the example inputs, and on other batches where it takes any, and gets its name
+    only if it computes there what PyTorch computes.
+
+    Args:
+        model: the model, cut or masked or neither; zeros are written like any number.
+        example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments; the first axis is the batch.
+        path: the file, ending in .onnx, .xml (its weights go to a .bin beside it) or .pt2.
+        to: "onnx", "openvino" or "torch-export".
+        int8: data to calibrate on, for a file that computes in int8; a few hundred examples are used.
+        eval_data: for int8, the data that `metric` judges the float and the int8 file by.
+        metric: how a batch reaches the model, and what its outputs are worth; it may call the model, no more.
+        progress: False for silence.
+    """
+    chosen, target, own = find_format(to), Path(path), unwrap(model)
+    _require_possible(own, chosen, target, int8, eval_data)
+    with (
+        steps(1 if int8 is None else 4, "export", progress) as begin,
+        evaluating(own),
+        torch.no_grad(),
+        without_random_effects(),
+        placed_when_done(target) as file,
+    ):
+        torch.manual_seed(0)  # data in random order calibrate int8 alike every time
+        begin(f"writing {chosen.title}, and comparing it with PyTorch")
+        if int8 is None:
+            return _exported(chosen, target, write_and_compare(own, example_inputs, chosen, file))
+        with tempfile.TemporaryDirectory() as folder:
+            dense = write_and_compare(own, example_inputs, chosen, Path(folder) / target.name)
+            interface = Interface(own, dense.expected[0].inputs)
+            written, costs = quantise(dense, chosen, file, interface, int8, eval_data, metric, begin)
+            return _exported(chosen, target, written, costs)
+
+
+def _require_possible(model: nn.Module, chosen: Format, target: Path, int8: Any, eval_data: Any) -> None:
+    if target.suffix != chosen.suffix:
+        raise UsageError(f"{target} is no name for {chosen.name}; let it end in {chosen.suffix}.")
+    if int8 is not None:
+        chosen.require_quantiser()
+        if eval_data is None:
+            raise UsageError("int8 costs accuracy, and how much has to be measured; pass eval_data.")
+    for tensor, _, names in state_tensors(model):
+        if tensor.layout != torch.strided:  # the exporter to ONNX does not fail on it, but ends the process
+            raise UsageError(f"{names[0]} is stored as {tensor.layout}; put tensor.to_dense() in its place to export.")
+
+
+def _exported(chosen: Format, target: Path, written: Written, int8: Int8 | None = None) -> Exported:
+    return Exported(
+        path=target,
+        format=chosen.title,
+        runtime=chosen.runtime_and_version,
+        precision=written.precision,
+        file_bytes=size_of_files(written.file),
+        batches=written.found.batches,
+        fixed_because=written.fixed_because,
+        max_error=written.found.absolute,
+        relative_error=written.found.relative,
+        loading=chosen.loading(target, written.loaded.bind(written.expected[0].inputs)()),
+        int8=int8,
+    )

@@ -1,0 +1,48 @@
+"""Exports of one file or several that appear together, when they are whole and checked, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from secateur.base import PARTIAL, UsageError, flush_folder, saving
+
+__all__ = ["placed_when_done", "size_of_files"]
+
+
+@contextmanager
+def placed_when_done(path: Path) -> Iterator[Path]:
+    """Yields a path of the same name in a folder beside it; on success whatever was written there takes its place.
+
+    Files name each other, so they are written under their own names, not under partial ones.
+    """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; give the file to write.")
+    folder = path.with_name(path.name + PARTIAL)
+    with saving(path):
+        shutil.rmtree(folder, ignore_errors=True)  # of an export that was killed
+        folder.mkdir(parents=True)
+    try:
+        yield folder / path.name
+        with saving(path):
+            flush_folder(folder)
+            _move(folder, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _move(folder: Path, path: Path) -> None:
+    companions = [file for file in folder.iterdir() if file.name != path.name]
+    if companions:
+        # A program killed in between leaves no model, rather than an old graph with new weights.
+        path.unlink(missing_ok=True)
+    for file in companions:
+        file.replace(path.with_name(file.name))
+    (folder / path.name).replace(path)
+
+
+def size_of_files(path: Path) -> int:
+    """Of a file that is alone in its folder but for those that belong to it."""
+    return sum(file.stat().st_size for file in path.parent.iterdir())

@@ -1,0 +1,177 @@
+"""`Result`: the pruned model, what happened at every stop, and whether the model recovered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from secateur.base import aligned, from_json, to_json
+from secateur.bench import Size
+from secateur.loop.histogram import WeightHistogram
+from secateur.plans import Masks, Plan
+
+__all__ = ["Record", "Result"]
+
+Z = 1.96
+"""Standard errors on either side of a 95 % interval."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One stop of the run and what the model was worth after it."""
+
+    stop: str
+    phase: str
+    """ "before", "train", "cut" or "fine-tune"."""
+    epochs: float
+    """Epochs trained in this run up to here."""
+    metric: float
+    sparsity: float
+    """Zeros among the weights that may be pruned."""
+    size: Size
+    seconds: float
+    counted: int = 0
+    """Predictions that the accuracy was counted over; 0 for a metric of the user's own."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Wilson's 95 % interval of an accuracy: what as many other examples may have given."""
+        if not self.counted:
+            return None
+        share = Z * Z / self.counted
+        centre = (self.metric + share / 2) / (1 + share)
+        reach = Z / (1 + share) * math.sqrt(self.metric * (1 - self.metric) / self.counted + share / self.counted / 4)
+        # The metric itself lies inside, whatever rounding does.
+        return max(0.0, min(self.metric, centre - reach)), min(1.0, max(self.metric, centre + reach))
+
+    @property
+    def pruned(self) -> str:
+        """What has been pruned, to go on a sentence with."""
+        if self.sparsity:
+            return f", {self.sparsity:.1%} zeros"
+        return f", {self.size.parameters:,} parameters" if self.phase in ("cut", "fine-tune") else ""
+
+    @staticmethod
+    def from_json(item: Mapping[str, Any]) -> Record:
+        return Record(**{**item, "size": Size(**item["size"])})
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `prune` returns. `print(result)` shows the curve and the verdict."""
+
+    model: nn.Module
+    """The pruned copy; the model that was passed is as it was."""
+    masks: Masks
+    """The weights that are zero for good; without layers where channels were removed instead."""
+    records: tuple[Record, ...]
+    """What the model was worth after every stop, in order."""
+    tolerance: float
+    """How far below the dense model it may end and still count as recovered."""
+    metric_name: str = "accuracy"
+    plan: Plan | None = None
+    """The channels that were removed, all cuts as one plan for the dense model."""
+    histogram: WeightHistogram | None = None
+    """Of the weights as the last cut found them."""
+
+    @property
+    def dense(self) -> Record:
+        """The last stop before any cut."""
+        return [record for record in self.records if record.phase in ("before", "train")][-1]
+
+    @property
+    def before(self) -> float:
+        """The metric of the dense model."""
+        return self.dense.metric
+
+    @property
+    def right_after(self) -> float | None:
+        """The metric right after the last cut, before any recovery; None for the gradual schedule, which has none."""
+        cuts = [record for record in self.records if record.phase == "cut"]
+        return cuts[-1].metric if cuts else None
+
+    @property
+    def after(self) -> float:
+        """The metric of the model that is handed back."""
+        return self.records[-1].metric
+
+    @property
+    def size_before(self) -> Size:
+        return self.dense.size
+
+    @property
+    def size_after(self) -> Size:
+        return self.records[-1].size
+
+    @property
+    def recovered(self) -> bool:
+        """Whether the model ended within `tolerance` of where it began."""
+        return self.after >= self.before - self.tolerance
+
+    @property
+    def zeros_per_layer(self) -> dict[str, tuple[int, int]]:
+        """For each pruned layer its zeros and its weights."""
+        return {name: (layer.zeros, layer.weights) for name, layer in self.masks.layers.items()}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Wall time of each stop."""
+        return {record.stop: record.seconds for record in self.records}
+
+    @property
+    def verdict(self) -> str:
+        if not self.masks.layers and self.plan is None:
+            return f"Trained: the {self.metric_name} is {self.after:.4f}; nothing was pruned."
+        change = self.after - self.before
+        ended = f"{abs(change):.4f} {'above' if change > 0 else 'below'} the dense model's {self.before:.4f}"
+        if change == 0:
+            ended = f"exactly at the dense model's {self.before:.4f}"
+        if self.recovered:
+            return f"Recovered: the {self.metric_name} ended {ended}."
+        return (
+            f"DID NOT RECOVER: the {self.metric_name} ended {ended}, more than the {self.tolerance:g} allowed. "
+            'Prune less, fine-tune longer, or cut in smaller steps with schedule="iterative".'
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The result without the model, as plain JSON values."""
+        return {
+            "before": self.before,
+            "right_after": self.right_after,
+            "after": self.after,
+            "recovered": self.recovered,
+            "metric_name": self.metric_name,
+            "tolerance": self.tolerance,
+            "size_before": asdict(self.size_before),
+            "size_after": asdict(self.size_after),
+            "records": [asdict(record) for record in self.records],
+            "masks": self.masks.to_json(),
+            "groups": [asdict(group) for group in self.plan.groups] if self.plan else [],
+            "outcome": self.plan.outcome.to_json() if self.plan and self.plan.outcome else None,
+            "histogram": to_json(self.histogram) if self.histogram else None,
+        }
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Any], model: nn.Module, masks: Masks, plan: Plan | None = None) -> Result:
+        """What `to_json` wrote, put together again with the model, masks and plan that are stored beside it."""
+        records = tuple(Record.from_json(item) for item in stored["records"])
+        histogram = from_json(WeightHistogram, stored["histogram"], "the histogram") if stored["histogram"] else None
+        return Result(model, masks, records, stored["tolerance"], stored["metric_name"], plan, histogram)
+
+    def __str__(self) -> str:
+        rows = [("stop", self.metric_name, "parameters", "zeros", "seconds")]
+        rows += [
+            (r.stop, f"{r.metric:.4f}", f"{r.size.parameters:,}", f"{r.sparsity:.1%}", f"{r.seconds:.1f}")
+            for r in self.records
+        ]
+        before, after = self.size_before, self.size_after
+        size = f"{after.parameters:,} parameters, {before.nonzeros:,} → {after.nonzeros:,} of them non-zero"
+        if self.plan is not None:
+            macs = f", MACs of the example {self.plan.macs[0]:,} → {self.plan.macs[1]:,}"
+            size = f"{before.parameters:,} → {after.parameters:,} parameters{macs}"
+        met = [str(self.plan.outcome)] if self.plan and self.plan.outcome else []
+        return "\n".join([*aligned(rows, right=(1, 2, 3, 4)), size, *met, self.verdict])

@@ -1,0 +1,197 @@
+"""The folder of a run: its settings, the state after the last finished stop, and at the end its result, a checkpoint.
+
+A state is written beside the old one and renamed when it is whole, so a run killed at any moment finds the last
+finished stop when it is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from torch import nn
+
+from secateur.base import PARTIAL, SecateurError, UsageError, flush_folder, from_json, saving, to_json, write_text
+from secateur.checkpoint import RECORD_FILE, Opened, restore, save
+from secateur.loop.histogram import WeightHistogram
+from secateur.loop.identity import digest_of_architecture
+from secateur.loop.result import Record, Result
+from secateur.loop.tuner import DENSE_FILE, Tuner
+from secateur.plans import Masks, Plan
+
+__all__ = ["RunFolder", "load_run"]
+
+RUN_FILE = "run.json"
+MASKS_FILE = "masks.safetensors"
+PLAN_FILE = "plan.json"
+HISTOGRAM_FILE = "histogram.json"
+
+_VERSION = 1
+_STATE = re.compile(r"stop-(\d+)")
+
+
+class RunFolder:
+    """All processes call its methods together; the main one writes."""
+
+    def __init__(self, path: str | Path, accelerator: Accelerator) -> None:
+        self.path = Path(path)
+        self.main: bool = accelerator.is_main_process
+        self.barrier: Callable[[], None] = accelerator.wait_for_everyone
+        self.settings: Mapping[str, Any] = {}
+
+    def open(self, settings: Mapping[str, Any]) -> None:
+        """Starts a run here, or finds the same run that was started here before."""
+        self.settings = settings
+        file = self.path / RUN_FILE
+        if self.main and not file.exists() and self.finished:
+            raise UsageError(f"{self.path} holds a checkpoint that no run left there; choose another folder.")
+        if self.main and file.exists():
+            self._require_same(_read_json(file), settings)
+        elif self.main:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"{self.path} cannot be made a folder ({error}); choose another one.") from error
+            write_text(file, json.dumps({"version": _VERSION, "settings": settings}, indent=2))
+        self.barrier()
+
+    def save(self, records: Sequence[Record], tuner: Tuner) -> None:
+        """Keeps the state after a finished stop, then drops the one before."""
+        final = self.path / f"stop-{len(records):04d}"
+        partial = final.with_name(final.name + PARTIAL)
+        with saving(final):
+            try:
+                if self.main:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    partial.mkdir(parents=True)
+                self.barrier()
+                tuner.save(partial)
+                self.barrier()
+                if self.main:
+                    if tuner.masks is not None:
+                        tuner.masks.save(partial / MASKS_FILE)
+                    if tuner.plan is not None:
+                        tuner.plan.save(partial / PLAN_FILE)
+                    if tuner.histogram is not None:
+                        write_text(partial / HISTOGRAM_FILE, json.dumps(to_json(tuner.histogram)))
+                    write_text(partial / "progress.json", json.dumps([asdict(record) for record in records]))
+                    older = self._states()
+                    flush_folder(partial)
+                    partial.rename(final)
+                    flush_folder(self.path)
+                    for state in older:
+                        shutil.rmtree(state)
+            except BaseException:
+                if self.main:
+                    shutil.rmtree(partial, ignore_errors=True)
+                raise
+        self.barrier()
+
+    def resume(self, tuner: Tuner) -> list[Record]:
+        """Puts the tuner into the last saved state, if there is one, and returns the records up to there."""
+        states = self._states()
+        if not states:
+            return []
+        folder = states[-1]
+        try:
+            records = [Record.from_json(item) for item in _read_json(folder / "progress.json")]
+            if (folder / PLAN_FILE).exists():
+                tuner.cut(Plan.load(folder / PLAN_FILE))
+            tuner.load(folder)
+            if (folder / MASKS_FILE).exists():
+                tuner.enforce(Masks.load(folder / MASKS_FILE))
+            if (folder / HISTOGRAM_FILE).exists():
+                tuner.histogram = from_json(WeightHistogram, _read_json(folder / HISTOGRAM_FILE), "the histogram")
+        except Exception as error:
+            raise SecateurError(
+                f"The state in {folder} cannot be read ({error}); delete {self.path} to start the run again."
+            ) from error
+        return records
+
+    def finish(self, result: Result) -> None:
+        """Writes the outcome; its presence means that the run has ended."""
+        if self.main:
+            applied = [step for step in (result.plan, result.masks) if step not in (None, Masks({}))]
+            save(result.model, applied, self.path, metrics=result.to_json(), settings=self.settings)
+            self._drop_states()
+        self.barrier()
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / RECORD_FILE).exists()
+
+    def stored_result(self, model: nn.Module) -> Result:
+        """The outcome of a run that ended here; fills `model` with its weights."""
+        if self.main:
+            self._drop_states()  # if the run was killed at the very end, they are still there
+        try:
+            return _read_result(self.path, model)
+        except Exception as error:
+            raise SecateurError(
+                f"The result in {self.path} cannot be read ({error}); delete the folder to start the run again."
+            ) from error
+
+    def _states(self) -> list[Path]:
+        if not self.path.is_dir():
+            return []
+        return sorted(entry for entry in self.path.iterdir() if _STATE.fullmatch(entry.name))
+
+    def _drop_states(self) -> None:
+        for state in self._states():
+            shutil.rmtree(state)
+        (self.path / DENSE_FILE).unlink(missing_ok=True)
+
+    def _require_same(self, stored: Any, settings: Mapping[str, Any]) -> None:
+        if not isinstance(stored, dict) or stored.get("version") != _VERSION:
+            raise SecateurError(f"{self.path} holds a run of another version of secateur; choose another folder.")
+        before, now = stored["settings"], json.loads(json.dumps(settings))
+        if not self.finished:
+            before, now = ({**each, "recipe": None} for each in (before, now))  # it may change on the way
+        changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+        if changed:
+            differences = ", ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in changed)
+            raise UsageError(
+                f"{self.path} holds another run ({differences}); choose another folder, or delete it to start anew."
+            )
+
+
+def load_run(folder: str | Path, model: nn.Module) -> Result:
+    """The outcome of a finished run of `prune` or `train`; `model`, of the run's architecture, becomes its model."""
+    path = Path(folder)
+    if not (path / RUN_FILE).is_file():
+        near = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
+        close = [] if path.is_dir() else get_close_matches(path.name, near, 1)
+        hint = f"did you mean {close[0]}?" if close else "give a folder that prune or train got as run_dir."
+        raise UsageError(f"There is no run in {path}; {hint}")
+    if not (path / RECORD_FILE).is_file():
+        raise UsageError(f"The run in {path} has not ended yet; let it go on first, with the call that started it.")
+    try:
+        architecture = _read_json(path / RUN_FILE)["settings"]["architecture"]
+    except (KeyError, TypeError) as error:
+        raise SecateurError(f"{path / RUN_FILE} is damaged; make the run again.") from error
+    if architecture != digest_of_architecture(model):
+        raise UsageError(f"The run in {path} pruned another architecture; give the model that it began with.")
+    try:
+        return _read_result(path, model)
+    except Exception as error:
+        raise SecateurError(f"The result in {path} cannot be read ({error}); make the run again.") from error
+
+
+def _read_result(path: Path, model: nn.Module) -> Result:
+    opened = Opened(path)
+    restore(opened, model)
+    return Result.from_json(opened.record.metrics, model, opened.masks or Masks({}), opened.record.plan)
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SecateurError(f"{file} cannot be read ({error}); delete its folder to start the run again.") from error

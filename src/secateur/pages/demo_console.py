@@ -1,0 +1,101 @@
+"""The demo's outcome as a table and a few sentences. Every number and every verdict comes from the run it reports."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from secateur.bench import Timing
+from secateur.loop import Result
+from secateur.studies import LATENCY_BATCH, SHARE, Demo, Version
+
+__all__ = ["print_demo", "rule_of_thumb", "speed_verdict"]
+
+LOSS_RULE = (5.0, 15.0)
+"""Points of accuracy that a cut is said to cost right away."""
+SHORT_RULE = 2.0
+"""Points that the model is said to stay short of after 10–20 % of the original epochs, at most."""
+
+
+def print_demo(demo: Demo, console: Console) -> None:
+    epochs = f"{demo.epochs:g} epoch{'' if demo.epochs == 1 else 's'}"
+    lines = [
+        f"Accuracy in % on {demo.test_images:,} test images; trained on {demo.train_images:,} for {epochs}, fine-tuned "
+        f"for {SHARE} of that, seed {demo.seed}. MACs are for one image; zeros are multiplied, too. Latency is eager "
+        f"PyTorch in float32, one thread, batch {LATENCY_BATCH}; the null control (dense against its own copy) "
+        f"measured {demo.control} × dense.",
+        "",
+        f"Did the rule of thumb hold here? (5–15 points lost at the cut, 1–2 points short after {SHARE} of the epochs)",
+        *(f"- {version.name}: {rule_of_thumb(version.result)}" for version in demo.versions[1:]),
+        "",
+        "Is it faster here?",
+        *(
+            f"- {version.name}: {speed_verdict(version.latency, demo.control, zeros=version.result.plan is None)}"
+            for version in demo.versions[1:]
+        ),
+    ]
+    console.print(_table(demo))
+    console.print()
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
+
+
+def rule_of_thumb(result: Result) -> str:
+    """Both halves of the rule, each held or not, with this run's numbers."""
+    if result.right_after is None:
+        return "not tested: the schedule has no single cut."
+    lost = 100 * (result.before - result.right_after)
+    short = 100 * (result.before - result.after)
+    low, high = LOSS_RULE
+    first = "held" if low <= lost <= high else "did not hold, it lost " + ("more" if lost > high else "less")
+    second = "held" if short <= SHORT_RULE else "did not hold, the model did NOT recover"
+    ended = f"{short:.1f} points short" if short > 0 else f"{-short:.1f} points above the dense model"
+    return f"{lost:.1f} points lost at the cut ({first}); ended {ended} ({second})."
+
+
+def speed_verdict(latency: Timing, control: Timing, zeros: bool = True) -> str:
+    why = " Dense kernels multiply the zeros, too." if zeros else ""
+    return {
+        "too noisy": f"too noisy for a verdict: {latency} × dense after {latency.rounds} rounds.",
+        "no different": f"no: {latency} × dense, not to be told from the null control.{why}",
+        "slower": f"no, slower: {latency} × dense.",
+        "faster": f"yes: {latency} × dense, {1 / latency.ratio:.1f} times as fast.",
+    }[latency.outcome(control)]
+
+
+def _table(demo: Demo) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)  # ten columns fit the 80 of a plain terminal
+    table.add_column("\nversion", no_wrap=True)
+    for header in (
+        "accuracy\nbefore",
+        "right\nafter",
+        "re-\ncovered",
+        "param-\neters",
+        "non-\nzeros",
+        "file\nMB",
+        "mega-\nMACs",
+        "ms a\nbatch",
+        "ratio to\ndense",
+    ):
+        table.add_column(header, justify="right", no_wrap=True)
+    for i, version in enumerate(demo.versions):
+        table.add_row(*_row(version, dense=i == 0))
+    return table
+
+
+def _row(version: Version, dense: bool) -> tuple[str, ...]:
+    result = version.result
+    size = result.size_after
+    right_after = "–" if result.right_after is None else f"{100 * result.right_after:.1f}"
+    return (
+        version.name,
+        f"{100 * result.before:.1f}",
+        right_after,
+        "–" if dense else f"{100 * result.after:.1f}",
+        f"{size.parameters:,}",
+        f"{size.nonzeros:,}",
+        f"{version.file_bytes / 1e6:.2f}",
+        f"{version.macs / 1e6:.1f}",
+        f"{1e3 * version.latency.seconds:.2f}",
+        "1" if dense else f"{version.latency.ratio:.2f}",
+    )

@@ -1,0 +1,161 @@
+"""The charts of a run's page."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from secateur.base import metric_text
+from secateur.loop import WeightHistogram
+from secateur.pages.charts import COLOURS, GREY, PATTERNS, SYMBOLS, as_text, interval, metric_interval, new_figure
+from secateur.pages.curve import epochs_from_cut
+from secateur.pages.run_report import RunReport
+
+__all__ = ["accuracy_chart", "histogram_chart", "latency_chart", "layer_chart"]
+
+MOST_LETTERS = 24
+# By phase: the name in the legend, and which of the colours and symbols.
+_PHASES = {
+    "before": ("dense", 2),
+    "train": ("training", 2),
+    "cut": ("right after a cut", 1),
+    "fine-tune": ("recovering", 0),
+}
+
+
+def accuracy_chart(report: RunReport) -> Any:
+    """The metric over the run, with what the model may lose and still count as recovered."""
+    metric = report.metric_name
+    label = f"{metric.capitalize()} through training, cut and recovery"
+    epochs = epochs_from_cut(report.records)
+    figure = new_figure("", "epochs from the cut" if report.pruned else "epochs", as_text(metric), 360, label)
+    figure.add_scatter(
+        x=epochs,
+        y=[record.metric for record in report.records],
+        mode="lines",
+        line={"color": GREY, "width": 1.5},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    for phase, (name, look) in _PHASES.items():
+        points = [(x, record) for x, record in zip(epochs, report.records, strict=True) if record.phase == phase]
+        if points:
+            figure.add_scatter(
+                name=name,
+                x=[x for x, _ in points],
+                y=[record.metric for _, record in points],
+                text=[as_text(f"{r.stop}: {metric_text(metric, r.metric)}{r.pruned}") for _, r in points],
+                hovertemplate="%{text}<extra></extra>",
+                mode="markers",
+                marker={"color": COLOURS[look], "symbol": SYMBOLS[look], "size": 10},
+                error_y=metric_interval([record for _, record in points]),
+                showlegend=True,
+            )
+    if report.pruned:
+        dense = report.dense.metric
+        figure.add_hrect(y0=dense - report.tolerance, y1=dense, fillcolor=COLOURS[2], opacity=0.15, line_width=0)
+        figure.add_hline(y=dense, line={"color": COLOURS[2], "dash": "dot"})
+    if metric == "accuracy":
+        figure.update_yaxes(tickformat=".0%")
+    return figure
+
+
+def layer_chart(report: RunReport) -> Any:
+    """A bar for each layer: the share that is left, and the share that went."""
+    kept, gone = ("kept", "removed") if report.unit == "channels" else ("not zero", "zero")
+    what = "output channels" if report.unit == "channels" else "weights"
+    layers = report.layers[::-1]  # plotly draws from the bottom up
+    rows = list(range(len(layers)))
+    figure = new_figure("", what, "", 90 + 24 * len(layers), f"{what} left of each layer")
+    for name, shares, i in (
+        (kept, [layer.left / layer.total for layer in layers], 0),
+        (gone, [1 - layer.left / layer.total for layer in layers], 1),
+    ):
+        figure.add_bar(
+            name=name,
+            y=rows,
+            x=shares,
+            orientation="h",
+            customdata=[f"{as_text(a.name)}<br>{a.left:,} of {a.total:,} {report.unit} left" for a in layers],
+            hovertemplate="%{customdata}<extra></extra>",
+            marker={"color": COLOURS[i], "pattern": {"shape": PATTERNS[i], "fgcolor": "white"}},
+        )
+    figure.update_layout(
+        barmode="stack",
+        bargap=0.25,
+        legend={"y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        margin={"t": 40, "r": 30},
+    )
+    figure.update_xaxes(tickformat=".0%", range=[0, 1])
+    figure.update_yaxes(
+        tickvals=rows, ticktext=[_shortened(layer.name) for layer in layers], tickfont={"size": 11}, zeroline=False
+    )
+    return figure
+
+
+def _shortened(name: str) -> str:
+    """The end tells layers apart; a long name would leave a phone no room for the bars."""
+    return as_text(name if len(name) <= MOST_LETTERS else "…" + name[-MOST_LETTERS:].lstrip("."))
+
+
+def latency_chart(report: RunReport) -> Any:
+    """Ratios to the dense model with their intervals; a difference counts only outside the null control's."""
+    label = "Time of a call as a multiple of the dense model's, by runtime and batch"
+    latencies = report.latencies[::-1]
+    figure = new_figure("", "time, × dense", "", 150 + 60 * len(latencies), label)
+    for name, i, shift in (("pruned", 0, 0.14), ("null control", 3, -0.14)):
+        timings = [item.pruned if name == "pruned" else item.control for item in latencies]
+        figure.add_scatter(
+            name=name,
+            x=[timing.ratio for timing in timings],
+            y=[row + shift for row in range(len(latencies))],
+            error_x={**interval(timings), "thickness": 2, "width": 6},
+            text=[as_text(f"{item.where}: {timing} × dense") for item, timing in zip(latencies, timings, strict=True)],
+            hovertemplate="%{text}<extra>%{fullData.name}</extra>",
+            mode="markers",
+            marker={"color": COLOURS[i], "symbol": SYMBOLS[i], "size": 11},
+        )
+    figure.add_vline(x=1, line={"color": GREY, "dash": "dot"}, annotation_text="dense", annotation_position="top")
+    figure.update_layout(margin_t=30, legend={"y": -0.35 if len(latencies) < 3 else -0.22})
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(
+        tickvals=list(range(len(latencies))),
+        ticktext=[as_text(item.where) for item in latencies],
+        range=[-0.5, len(latencies) - 0.5],
+        zeroline=False,
+    )
+    return figure
+
+
+def histogram_chart(histogram: WeightHistogram) -> Any:
+    """Bins of equal width, because they are even in the logarithm; the first one reaches down to zero."""
+    label = "Magnitudes of the dense model's weights, kept and removed"
+    figure = new_figure("", "magnitude before the cut", "weights", height=360, label=label)
+    bounds = [f"from {low:.3g} to {high:.3g}" for low, high in zip(histogram.edges, histogram.edges[1:], strict=False)]
+    for name, counts, i in (("kept", histogram.kept, 0), ("removed", histogram.removed, 1)):
+        figure.add_bar(
+            name=name,
+            x=[i + 0.5 for i in range(len(counts))],
+            y=counts,
+            width=1,
+            customdata=bounds,
+            hovertemplate="%{y:,} weights %{customdata}<extra>%{fullData.name}</extra>",
+            marker={"color": COLOURS[i], "pattern": {"shape": PATTERNS[i], "fgcolor": "white"}, "line_width": 0},
+        )
+    low, high = histogram.edges[1], histogram.edges[-1]
+    bins_a_decade = (len(histogram.kept) - 1) / math.log10(high / low)
+
+    def place(magnitude: float) -> float:
+        return 1 + bins_a_decade * math.log10(magnitude / low) if magnitude > low else 0.5
+
+    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    figure.update_layout(barmode="stack", bargap=0, legend_traceorder="normal", margin_t=30)
+    figure.update_xaxes(tickvals=[place(10.0**n) for n in powers], ticktext=[f"{10.0**n:g}" for n in powers])
+    if not math.isnan(histogram.threshold):
+        figure.add_vline(
+            x=place(histogram.threshold),
+            line={"color": GREY, "width": 2, "dash": "dash"},
+            annotation_text=f"threshold {histogram.threshold:.3g}",
+            annotation_position="top",
+        )
+    return figure

@@ -1,0 +1,9 @@
+from secateur.plans.masks import LayerMask as LayerMask
+from secateur.plans.masks import Masks as Masks
+from secateur.plans.masks import checked_layer as checked_layer
+from secateur.plans.outcome import Outcome as Outcome
+from secateur.plans.outcome import TargetUnreachable as TargetUnreachable
+from secateur.plans.outcome import quantity as quantity
+from secateur.plans.plan import GroupCut as GroupCut
+from secateur.plans.plan import Plan as Plan
+from secateur.plans.plan import TensorCut as TensorCut

@@ -1,0 +1,167 @@
+"""`Masks`: which weights are pruned for good. Plain data: print it, save it, apply it to another copy of the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from torch import Tensor
+
+from secateur.base import LeftAlone, SecateurError, replace_file
+
+__all__ = ["LayerMask", "Masks", "checked_layer"]
+
+_FORMAT = "secateur-masks"
+_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMask:
+    """The pruned positions of one weight, one bit each, in row-major order."""
+
+    shape: tuple[int, ...]
+    bits: np.ndarray
+    zeros: int
+
+    @property
+    def weights(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def pruned(self) -> Tensor:
+        """A boolean tensor that is True where the weight is pruned."""
+        flags = np.unpackbits(self.bits, count=self.weights)
+        return torch.from_numpy(flags.view(bool)).reshape(self.shape)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, LayerMask) and self.shape == other.shape and bool(np.array_equal(self.bits, other.bits))
+        )
+
+    @staticmethod
+    def pack(pruned: Tensor) -> LayerMask:
+        """From a boolean tensor that is True where the weight is pruned."""
+        flags = pruned.cpu().contiguous().numpy()
+        return LayerMask(tuple(pruned.shape), np.packbits(flags), int(np.count_nonzero(flags)))
+
+
+@dataclass(frozen=True)
+class Masks:
+    """For every pruned parameter, by its name in the model, the positions that stay zero."""
+
+    layers: Mapping[str, LayerMask]
+    """By the name of the parameter."""
+    scope: str = "global"
+    """Whether all layers were ranked together ("global") or each on its own ("layer")."""
+    pattern: str | None = None
+    """Such as "2:4" or "4x1"; None where single weights were pruned."""
+    score: str = "l1"
+    """What the weights were ranked by."""
+    left_alone: tuple[LeftAlone, ...] = ()
+    """Parameters that were not ranked, and why."""
+
+    @property
+    def weights(self) -> int:
+        """Weights that were ranked, pruned or not."""
+        return sum(layer.weights for layer in self.layers.values())
+
+    @property
+    def zeros(self) -> int:
+        """Weights that are pruned."""
+        return sum(layer.zeros for layer in self.layers.values())
+
+    @property
+    def sparsity(self) -> float:
+        """The pruned share of the ranked weights."""
+        return self.zeros / self.weights if self.weights else 0.0
+
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        """The layers of which nothing is left."""
+        return tuple(name for name, layer in self.layers.items() if layer.zeros == layer.weights > 0)
+
+    def __str__(self) -> str:
+        pattern = f", pattern {self.pattern}" if self.pattern else ""
+        lines = [
+            f"Masks: {self.zeros:,} of {self.weights:,} weights pruned ({self.sparsity:.1%}), "
+            f"scope {self.scope}, score {self.score}{pattern}"
+        ]
+        width = max((len(name) for name in self.layers), default=0)
+        for name, layer in self.layers.items():
+            share = layer.zeros / layer.weights if layer.weights else 0.0
+            lines.append(f"  {name:<{width}}  {layer.zeros:>12,} of {layer.weights:>12,}  {share:>6.1%}")
+        surprising = [item for item in self.left_alone if item.reason not in ("a bias", "a norm", "not a matrix")]
+        lines += [f"  left alone: {item.name} ({item.reason})" for item in surprising]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the bits, as plain JSON values."""
+        return {
+            "scope": self.scope,
+            "pattern": self.pattern,
+            "score": self.score,
+            "layers": {name: {"shape": list(layer.shape), "zeros": layer.zeros} for name, layer in self.layers.items()},
+            "left_alone": [asdict(item) for item in self.left_alone],
+        }
+
+    @staticmethod
+    def from_json(described: Mapping[str, Any], layers: Mapping[str, LayerMask]) -> Masks:
+        """What `to_json` made, put together again with the bits."""
+        left_alone = tuple(LeftAlone(**item) for item in described["left_alone"])
+        return Masks(layers, described["scope"], described["pattern"], described["score"], left_alone)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the masks bit-packed as a safetensors file; an older file stays intact until the new one is whole."""
+        header = {"format": _FORMAT, "version": str(_VERSION), "masks": json.dumps(self.to_json())}
+        bits = {name: layer.bits for name, layer in self.layers.items()}
+        with replace_file(path) as partial:
+            save_file(bits, partial, metadata=header)
+
+    @staticmethod
+    def load(path: str | Path) -> Masks:
+        """Reads masks that `save` wrote; refuses a file that is not one, or not whole."""
+        try:
+            with safe_open(str(path), framework="numpy") as file:
+                header = file.metadata() or {}
+                if header.get("format") != _FORMAT:
+                    raise SecateurError(f"{path} is not a masks file; give the file that Masks.save wrote.")
+                if header.get("version") != str(_VERSION):
+                    raise SecateurError(
+                        f"{path} has masks version {header.get('version')}, but this secateur reads {_VERSION}; "
+                        "use the version of secateur that wrote it."
+                    )
+                description = json.loads(header["masks"])
+                layers = {
+                    name: checked_layer(name, layer, file.get_tensor(name))
+                    for name, layer in description["layers"].items()
+                }
+                return Masks.from_json(description, layers)
+        except FileNotFoundError:
+            raise SecateurError(f"There is no masks file {path}; check the path.") from None
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise SecateurError(f"{path} is not a readable masks file ({error}); save the masks again.") from error
+
+
+def checked_layer(name: str, layer: Mapping[str, Any], bits: np.ndarray) -> LayerMask:
+    """The mask that `layer` describes and `bits` hold; refused where they contradict."""
+    shape = tuple(int(size) for size in layer["shape"])
+    count = 1
+    for size in shape:
+        if size < 0:
+            raise ValueError(f"{name} has a negative size")
+        count *= size
+    if bits.dtype != np.uint8 or bits.ndim != 1 or len(bits) != (count + 7) // 8:
+        raise ValueError(f"{name} has {bits.size} bytes of bits for shape {shape}")
+    unused = -count % 8
+    if unused and bits[-1] & ((1 << unused) - 1):
+        raise ValueError(f"{name} has bits set beyond its last weight")
+    zeros = int(np.bitwise_count(bits).sum())
+    if zeros != layer["zeros"]:
+        raise ValueError(f"{name} has {zeros} zeros where {layer['zeros']} are recorded")
+    return LayerMask(shape, bits, zeros)

@@ -1,1 +1,0 @@
-"""Prove: a cut model against an independent reference, in float64."""

@@ -1,0 +1,95 @@
+"""A dry run: the cut model runs once on stand-ins for its weights, before anything is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from secateur.base import as_call, copied, evaluating, tensors_in, unwrap
+from secateur.capture import (
+    CallRecorder,
+    numbers_of,
+    plain_execution,
+    recorded,
+    unchanged,
+    without_random_effects,
+    write_attributes,
+)
+from secateur.plans import Plan
+from secateur.surgery.cutting import named_tensors, require_fit
+from secateur.surgery.proof.verifying import ProofFailed
+
+__all__ = ["dry_run", "is_cheap_to_prove"]
+
+_CHEAP_PARAMETERS = 5_000_000
+_CHEAP_MACS = 500_000_000
+
+
+def is_cheap_to_prove(model: nn.Module, plan: Plan) -> bool:
+    """Whether a proof takes less than about a second and a few times 5 million numbers of memory."""
+    on_meta = any(parameter.device.type == "meta" for parameter in model.parameters())
+    return not on_meta and plan.parameters[0] <= _CHEAP_PARAMETERS and plan.macs[0] <= _CHEAP_MACS
+
+
+def dry_run(model: nn.Module, plan: Plan) -> None:
+    """Refuses a plan with which the code would not run, or would give outputs of another shape.
+
+    Each cut weight is played by a single number, expanded to the new shape: that needs no memory, and the time of one
+    pass of the cut model. Weights on the meta device have nothing to run with, and where the data decides what is
+    computed, stand-ins say nothing.
+    """
+    module = unwrap(model)
+    tensors = named_tensors(module)
+    require_fit(module, tensors, plan)
+    if not plan.output_shapes or any(tensor.device.type == "meta" for tensor in tensors.values()):
+        return
+    try:
+        out, numbers = _run_on_stand_ins(module, tensors, plan, solid=False)
+    except Exception:  # some kernels refuse tensors whose numbers are all one place in memory
+        try:
+            out, numbers = _run_on_stand_ins(module, tensors, plan, solid=True)
+        except Exception as error:
+            raise ProofFailed(
+                f"The cut model would not run ({type(error).__name__}: {error}); nothing was cut. "
+                "Leave the layer out with keep=[…], and tell us about the model."
+            ) from error
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors_in(out))
+    if shapes != plan.output_shapes:
+        raise ProofFailed(
+            f"The cut model would give outputs of shapes {shapes} instead of {plan.output_shapes}; nothing was cut."
+        )
+    _require_no_new_numbers(plan, numbers)
+
+
+def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
+    """A scale that is computed from a size in a way that cannot be followed shows here."""
+    if new := sorted(numbers - plan.numbers):
+        raise ProofFailed(
+            f"The cut model would compute with another number, {new[0]}: the code makes it of a size that is cut; "
+            "nothing was cut. Leave the layer out with keep=[…]."
+        )
+
+
+def _run_on_stand_ins(
+    module: nn.Module, tensors: dict[str, Tensor], plan: Plan, solid: bool
+) -> tuple[Any, frozenset[str]]:
+    """The outputs of the cut model, and the numbers in its arithmetic."""
+    by_identity = {
+        id(tensors[name]): _stand_in(tensors[name], cut.new_shape, solid) for name, cut in plan.tensors.items()
+    }
+    every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
+    args, kwargs = copied(*as_call(plan.example_inputs))
+    recorder = CallRecorder([])
+    with evaluating(module), unchanged(module), without_random_effects(), plain_execution():
+        write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
+        with recorded(module, recorder):
+            out = functional_call(module, every_name, args, kwargs, tie_weights=False)
+    return out, numbers_of(recorder.calls)
+
+
+def _stand_in(tensor: Tensor, shape: tuple[int, ...], solid: bool) -> Tensor:
+    if solid:
+        return tensor.detach().new_full(shape, 0.01)
+    return tensor.detach().new_full((1,) * len(shape), 0.01).expand(shape)

@@ -1,0 +1,160 @@
+"""`verify`: the physically cut model against the full-size reference, in float64, to rounding."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from secateur.base import SecateurError, UsageError, as_call, copied, tensors_in, unwrap
+from secateur.capture import without_random_effects
+from secateur.plans import Plan
+from secateur.surgery.cutting import cut, named_tensors, require_fit
+from secateur.surgery.proof.reference import run_float64, run_reference
+
+__all__ = ["NotProvable", "Proof", "ProofFailed", "verify"]
+
+TOLERANCE = 1e-10
+_HUGE = 1e15
+
+
+@dataclass(frozen=True)
+class Proof:
+    """That a plan is exact for a model."""
+
+    error: float
+    """The largest difference between the cut model and the reference, relative to the largest output."""
+    outputs: int
+    """Output tensors that were compared."""
+    moved: bool
+    """Whether the cut changed the outputs at all. If not, removing anything would have passed."""
+
+    def __str__(self) -> str:
+        vacuous = "" if self.moved else "; but the removed channels had no influence on it"
+        return f"exact: the outputs differ from the reference by at most {self.error:.1e} relative, in float64{vacuous}"
+
+
+class ProofFailed(SecateurError):
+    """The cut model does not compute what the reference computes; the plan must not be used."""
+
+
+class NotProvable(UsageError):
+    """The model does not allow a proof: it cannot be copied, or is random."""
+
+
+def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
+    """Proves that cutting `model` by `plan` removes exactly the planned channels and changes nothing else.
+
+    Two float64 copies of the model run on the example inputs. One is cut physically. The other keeps its full size, the
+    removed coordinates overwritten with NaN and left out of every sum and statistic; it shares no code with the
+    coupling or the surgery.
+
+    Args:
+        model: in full size; stays as it is.
+        plan: of `plan_channels`.
+        example_inputs: to run both copies on; by default those that the plan was made with. A plan that was loaded from
+            a file has none.
+
+    Raises:
+        ProofFailed: The outputs differ by more than rounding; do not use the plan.
+        NotProvable: The model cannot be copied, or its outputs are random.
+    """
+    if not isinstance(plan, Plan):
+        raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_channels returned.")
+    if example_inputs is None and plan.example_inputs is None:
+        raise UsageError("The plan was loaded, and example inputs are not saved with it; pass them to verify.")
+    args, kwargs = as_call(plan.example_inputs if example_inputs is None else example_inputs)
+    module = unwrap(model)
+    require_fit(module, named_tensors(module), plan)
+    if any(tensor.device.type == "meta" for tensor in named_tensors(module).values()):
+        raise UsageError("The model is on the meta device and has no values to prove anything with; load its weights.")
+    full = _copy(module).eval().double()
+    _vary_constants(full, plan)
+    pruned = _copy(full)
+    cut(pruned, plan)
+    with without_random_effects():
+        before = _outputs(run_float64, full, args, kwargs)
+        repeated = _outputs(run_float64, full, args, kwargs, seed=1)
+        _mark_removed(full, plan)
+        try:
+            expected = _outputs(run_reference, full, args, kwargs)
+        except Exception as error:
+            raise NotProvable(
+                f"The reference does not run ({type(error).__name__}: {error}); nothing is proven."
+            ) from error
+        try:
+            got = _outputs(run_float64, pruned, args, kwargs)
+        except Exception as error:
+            raise ProofFailed(f"The cut model does not run ({type(error).__name__}: {error}).") from error
+    difference = _largest_difference(expected, got)
+    if not difference <= TOLERANCE:
+        if _largest_difference(before, repeated) > TOLERANCE:
+            # Random numbers drawn in another shape are other numbers.
+            raise NotProvable(
+                "The model draws random numbers even in evaluation mode, so that nothing can be compared."
+            )
+        what = "a removed channel reaches an output" if isnan(difference) else f"the outputs differ by {difference:.1e}"
+        raise ProofFailed(f"The cut model is not what the plan says: {what}, relative, in float64.")
+    return Proof(difference, len(got), moved=_largest_difference(before, got) > TOLERANCE)
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise NotProvable(
+            f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files for a proof."
+        ) from error
+
+
+def _outputs(run: Any, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int = 0) -> list[Tensor]:
+    torch.manual_seed(seed)
+    outputs = run(model, *copied(args, kwargs))
+    real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors_in(outputs)]
+    if not real:
+        raise NotProvable("The model returns no tensor that could be compared; nothing is proven.")
+    return [tensor.detach().double() for tensor in real]
+
+
+def _vary_constants(module: nn.Module, plan: Plan) -> None:
+    """Scales of 1 and biases of 0 look the same in any order and would hide a mix-up: they get values of their own."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = named_tensors(module)
+    for name in plan.tensors:
+        tensor = tensors[name]
+        if tensor.is_floating_point() and tensor.numel() > 1 and bool((tensor == tensor.flatten()[0]).all()):
+            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device)
+            tensor.data = tensor.data + 0.1 + 0.4 * noise
+
+
+def _mark_removed(module: nn.Module, plan: Plan) -> None:
+    tensors = named_tensors(module)
+    with torch.no_grad():
+        for name, tensor_cut in plan.tensors.items():
+            for axis, kept in tensor_cut.kept.items():
+                gone = np.setdiff1d(np.arange(tensor_cut.shape[axis]), kept)
+                tensors[name].data.index_fill_(axis, torch.from_numpy(gone).to(tensors[name].device), nan)
+
+
+def _largest_difference(expected: list[Tensor], got: list[Tensor]) -> float:
+    """Relative to the largest value; NaN where a removed coordinate came through, infinite where shapes differ."""
+    if [tensor.shape for tensor in expected] != [tensor.shape for tensor in got]:
+        return float("inf")
+    worst = 0.0
+    for reference, tensor in zip(expected, got, strict=True):
+        if not reference.numel():
+            continue
+        same = reference == tensor  # infinities included
+        # Masks leave values such as -3e38 behind, beside which any difference would look small.
+        ordinary = reference[reference.abs() < _HUGE].abs()
+        scale = ordinary.max().item() if ordinary.numel() else 1.0
+        difference = torch.where(same, 0.0, (reference - tensor).abs()).max().item() / (scale or 1.0)
+        worst = max(worst, difference) if not isnan(difference) else nan
+        if isnan(worst):
+            return nan
+    return worst

@@ -1,0 +1,276 @@
+"""`plan_weights`: from a model and an amount to `Masks`. Nothing in the model changes here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypedDict
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from secateur.base import (
+    Amount,
+    LeftAlone,
+    SecateurWarning,
+    UsageError,
+    first_match,
+    full_tensor,
+    listed,
+    matches_any,
+    parse_amount,
+    require_known,
+    unwrap,
+)
+from secateur.plans import LayerMask, Masks
+from secateur.weights.pattern import Block, NofM, parse_pattern
+from secateur.weights.prunable import Weight, check_finite, find_weights
+from secateur.weights.rank import CHUNK, Cutoff, find_cutoff, select
+from secateur.weights.score import Score, l1, resolve_score, score_weight
+
+__all__ = ["Ranking", "Scope", "plan_weights"]
+
+Scope = Literal["global", "layer"]
+
+
+class Ranking(TypedDict, total=False):
+    """The options of `plan_weights` and `plan_channels`, so that `prune` can hand them through."""
+
+    scope: Scope
+    pattern: str | None
+    score: Score
+    keep: Sequence[str]
+    include: Sequence[str]
+    per_layer: Mapping[str, Amount]
+    multiple_of: int | None
+    floor: float
+    runtime: str
+    batch: int | None
+    threads: int
+
+
+def plan_weights(
+    model: nn.Module,
+    amount: Amount | None = None,
+    *,
+    scope: Scope = "global",
+    pattern: str | None = None,
+    score: Score = "l1",
+    keep: Sequence[str] = (),
+    include: Sequence[str] = (),
+    per_layer: Mapping[str, Amount] | None = None,
+    already: Masks | None = None,
+) -> Masks:
+    """Ranks the weights of `model` and selects the `amount` that matters least.
+
+    Args:
+        model: stays as it is.
+        amount: the share to prune, such as 0.9 or "90%"; exactly `round(amount * weights)` are selected.
+        scope: "global" ranks all layers together; "layer" prunes the same share of every layer.
+        pattern: "2:4" (any "N:M") keeps N in every M neighbouring inputs and needs no amount; "4x1" (any
+            "OUTPUTSxINPUTS") removes whole blocks.
+        score: "l1", "l2", "taylor" (needs gradients), "random", or a function of a weight's name and values.
+        keep: names of parameters or modules, with wildcards, that are not pruned.
+        include: names of biases, norms, embeddings and other parameters that are to be pruned as well.
+        per_layer: amounts for single layers, by name or wildcard; the first that fits counts. These layers are
+            ranked on their own and do not count in `amount`.
+        already: masks of an earlier plan of the same weights; what they prune stays pruned, and counts.
+    """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"The model is a {type(model).__name__}; pass the nn.Module that holds the weights.")
+    keep, include = listed("keep", keep), listed("include", include)
+    module = unwrap(model)
+    if scope not in ("global", "layer"):
+        raise UsageError(f'There is no scope {scope!r}; choose "global" or "layer".')
+    parsed = parse_pattern(pattern) if pattern is not None else None
+    function = resolve_score(score)
+    weights, left_alone = find_weights(module, keep, include)
+    require_known("per_layer", per_layer or {}, [name for weight in weights for name in (weight.name, *weight.aliases)])
+    if parsed is not None:
+        weights = _fitted(weights, left_alone, parsed, include)
+    if not weights:
+        raise UsageError(_nothing_to_prune(left_alone))
+    if already is not None:
+        _require_contained(already, weights, parsed)
+    for weight in weights:
+        check_finite(weight)
+
+    if isinstance(parsed, NofM):
+        _require_amount_of(parsed, amount, per_layer)
+        layers = {weight.name: _prune_n_of_m(weight, parsed, function, already) for weight in weights}
+    else:
+        ranker = _Ranker(function, parsed, already)
+        layers = {}
+        for members, share in _pools(weights, amount, scope, per_layer or {}):
+            layers.update(ranker.prune(members, share))
+    masks = Masks(
+        {weight.name: layers[weight.name] for weight in weights},
+        scope="layer" if isinstance(parsed, NofM) else scope,
+        pattern=str(parsed) if parsed else None,
+        score=score if isinstance(score, str) else getattr(score, "__name__", type(score).__name__),
+        left_alone=tuple(left_alone),
+    )
+    if masks.emptied:
+        warnings.warn(
+            f"Nothing is left of {', '.join(masks.emptied)}; "
+            'protect such layers with keep=[…], or prune every layer alike with scope="layer".',
+            SecateurWarning,
+            stacklevel=2,
+        )
+    return masks
+
+
+def _pools(
+    weights: Sequence[Weight], amount: Amount | None, scope: Scope, per_layer: Mapping[str, Amount]
+) -> Iterator[tuple[list[Weight], float]]:
+    """The weights that are ranked together, with their amount."""
+    own_amount = {weight.name: first_match(per_layer, [weight.name, *weight.aliases]) for weight in weights}
+    rest = [weight for weight in weights if own_amount[weight.name] is None]
+    if rest and amount is None:
+        raise UsageError('Say how much to prune, such as 0.9, or choose a pattern such as "2:4".')
+    for weight in weights:
+        own = own_amount[weight.name]
+        if own is not None:
+            yield [weight], parse_amount(own)
+    if amount is not None:
+        share = parse_amount(amount)
+        for pool in [rest] if scope == "global" else [[weight] for weight in rest]:
+            if pool:
+                yield pool, share
+
+
+class _Ranker:
+    """Prunes a pool of weights to an exact count, by single weights or by blocks."""
+
+    def __init__(self, function: Callable[[str, Tensor], Tensor], block: Block | None, already: Masks | None) -> None:
+        self.function = function
+        self.block = block
+        self.already = already
+
+    def prune(self, pool: Sequence[Weight], share: float) -> dict[str, LayerMask]:
+        # Magnitudes of float32 and narrower rank exactly in float32; any other score may come in float64.
+        wide = self.function is not l1 or any(weight.tensor.dtype == torch.float64 for weight in pool)
+        units = sum(weight.tensor.numel() for weight in pool) // (self.block.size if self.block else 1)
+        count = round(share * units) - sum(self._already_pruned(weight) for weight in pool)
+        cutoff = find_cutoff(lambda: (self._scores(weight) for weight in pool), max(count, 0), wide=wide)
+        layers = {}
+        for weight in pool:
+            layers[weight.name], cutoff = self._mask(weight, cutoff, wide)
+        return layers
+
+    def _scores(self, weight: Weight) -> Tensor:
+        """One score a unit. What is already pruned scores infinite, so that the choice is among the others."""
+        if self.function is l1 and self.block is None and self.already is None:
+            return full_tensor(weight.tensor.detach())  # the ranking ignores signs: no copy is needed
+        scores = score_weight(weight, self.function)
+        if self.block:
+            assert weight.input_dim is not None
+            scores = self.block.reduce(scores.float() if scores.itemsize < 4 else scores, weight.input_dim)
+        pruned = self._pruned_units(weight)
+        return scores if pruned is None else scores.masked_fill(pruned.to(scores.device), float("inf"))
+
+    def _pruned_units(self, weight: Weight) -> Tensor | None:
+        if self.already is None or weight.name not in self.already.layers:
+            return None
+        pruned = self.already.layers[weight.name].pruned()
+        if self.block:
+            assert weight.input_dim is not None
+            pruned = self.block.reduce(pruned.float(), weight.input_dim) == self.block.size
+        return pruned
+
+    def _already_pruned(self, weight: Weight) -> int:
+        pruned = self._pruned_units(weight)
+        return 0 if pruned is None else int(pruned.sum())
+
+    def _mask(self, weight: Weight, cutoff: Cutoff, wide: bool) -> tuple[LayerMask, Cutoff]:
+        scores = self._scores(weight)
+        selected, cutoff = _select_packed(scores, cutoff, wide)
+        if self.block is None and self.already is None:
+            zeros = int(np.bitwise_count(selected).sum())
+            return LayerMask(tuple(weight.tensor.shape), selected, zeros), cutoff
+        flags = torch.from_numpy(np.unpackbits(selected, count=scores.numel()).view(bool)).view(scores.shape)
+        before = self._pruned_units(weight)
+        if before is not None:
+            flags |= before
+        if self.block:
+            assert weight.input_dim is not None
+            flags = self.block.expand(flags, weight.tensor.shape, weight.input_dim)
+        return LayerMask.pack(flags), cutoff
+
+
+def _select_packed(scores: Tensor, cutoff: Cutoff, wide: bool) -> tuple[np.ndarray, Cutoff]:
+    """The selected units as bits, chunk by chunk, so that no second copy of the layer is made."""
+    packed = []
+    for chunk in scores.reshape(-1).split(CHUNK):
+        selected, cutoff = select(chunk, cutoff, wide=wide)
+        packed.append(np.packbits(selected.cpu().numpy()))
+    return np.concatenate(packed) if packed else np.empty(0, np.uint8), cutoff
+
+
+def _prune_n_of_m(
+    weight: Weight, pattern: NofM, function: Callable[[str, Tensor], Tensor], already: Masks | None
+) -> LayerMask:
+    assert weight.input_dim is not None
+    scores = score_weight(weight, function)
+    if already is not None and weight.name in already.layers:
+        # Below every other score, so that pruned weights are the first to go; the score itself is never negative.
+        scores = scores.masked_fill(already.layers[weight.name].pruned().to(scores.device), -1.0)
+    removed = pattern.select(scores, weight.input_dim)
+    if already is not None and weight.name in already.layers:
+        removed |= already.layers[weight.name].pruned().to(removed.device)
+    return LayerMask.pack(removed)
+
+
+def _fitted(
+    weights: Sequence[Weight], left_alone: list[LeftAlone], pattern: NofM | Block, include: Sequence[str]
+) -> list[Weight]:
+    """The weights that the pattern can run along; those whose input dimension is unknown join `left_alone`."""
+    unclear = [weight for weight in weights if weight.input_dim is None]
+    asked = [weight.name for weight in unclear if matches_any(include, [weight.name, *weight.aliases])]
+    if asked:
+        raise UsageError(f"{asked[0]} has no input dimension for a pattern to run along; leave it out of include.")
+    left_alone += [LeftAlone(weight.name, "which of its dimensions is the input is unknown") for weight in unclear]
+    fitted = [weight for weight in weights if weight.input_dim is not None]
+    _require_fit(fitted, pattern)
+    return fitted
+
+
+def _require_fit(weights: Iterable[Weight], pattern: NofM | Block) -> None:
+    misfits = [w for w in weights if w.input_dim is not None and not pattern.fits(w.tensor.shape, w.input_dim)]
+    if misfits:
+        shown = ", ".join(f"{w.name} {tuple(w.tensor.shape)}" for w in misfits[:5])
+        more = f" and {len(misfits) - 5} more" if len(misfits) > 5 else ""
+        names = ", ".join(repr(w.name) for w in misfits[:5]) + (", …" if len(misfits) > 5 else "")
+        raise UsageError(f"The pattern {pattern} does not divide {shown}{more}; leave them dense with keep=[{names}].")
+
+
+def _require_contained(already: Masks, weights: Sequence[Weight], pattern: NofM | Block | None) -> None:
+    """Refuses earlier masks that the new ones cannot contain."""
+    ranked = {weight.name: weight for weight in weights}
+    for name, layer in already.layers.items():
+        if name not in ranked or tuple(ranked[name].tensor.shape) != layer.shape:
+            raise UsageError(f"The earlier mask of {name} fits no weight in this ranking; plan the same weights again.")
+        if isinstance(pattern, Block):
+            input_dim = ranked[name].input_dim
+            assert input_dim is not None
+            if not bool((pattern.reduce(layer.pruned().float(), input_dim) % pattern.size == 0).all()):
+                raise UsageError(
+                    f"The earlier mask of {name} cuts through {pattern} blocks; plan with its own pattern."
+                )
+
+
+def _require_amount_of(pattern: NofM, amount: Amount | None, per_layer: Mapping[str, Amount] | None) -> None:
+    if per_layer:
+        raise UsageError(f"per_layer cannot go with {pattern}, which fixes the amount; leave layers dense with keep.")
+    if amount is not None and abs(parse_amount(amount) - pattern.amount) > 1e-9:
+        raise UsageError(
+            f"The pattern {pattern} prunes exactly {pattern.amount:.4g} of each layer, not {amount}; leave amount out."
+        )
+
+
+def _nothing_to_prune(left_alone: Sequence[LeftAlone]) -> str:
+    if not left_alone:
+        return "The model has no parameters, so there is nothing to prune; pass the nn.Module that holds the weights."
+    reasons = "; ".join(f"{item.name}: {item.reason}" for item in left_alone[:3])
+    return f"The model has no prunable weights ({reasons}); name the parameters to prune in include=[…]."

@@ -1,0 +1,107 @@
+"""Every architecture is planned, cut and proven against the independent reference, at three amounts and per group."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from functools import lru_cache
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import secateur
+from secateur.channels.select import NothingToCut
+from tests.architectures import ARCHITECTURES
+from tests.architectures.registry import call
+
+CUTTABLE = [name for name, architecture in ARCHITECTURES.items() if architecture.cuttable]
+UNCUTTABLE = [name for name, architecture in ARCHITECTURES.items() if not architecture.cuttable]
+
+
+@lru_cache(maxsize=1)
+def untouched(name: str) -> tuple[nn.Module, Any]:
+    """A model for tests that plan and prove, and so leave it as it is."""
+    return ARCHITECTURES[name].build().eval(), ARCHITECTURES[name].inputs()
+
+
+@pytest.mark.usefixtures("dissect_once")
+@pytest.mark.parametrize("amount", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("name", CUTTABLE)
+def test_all_groups_together(name: str, amount: float) -> None:
+    model, inputs = untouched(name)
+    plan = secateur.plan_channels(model, inputs, amount)
+    proof = secateur.verify(model, plan)
+    assert proof.error <= 1e-10
+    assert proof.moved, "the check would have passed whatever had been removed"
+    assert plan.parameters[1] < plan.parameters[0]
+    assert plan.macs[1] <= plan.macs[0]
+
+
+@pytest.mark.usefixtures("dissect_once")
+@pytest.mark.parametrize("name", CUTTABLE)
+def test_some_groups_alone(name: str) -> None:
+    prove_groups_alone(name, most=3)
+
+
+@pytest.mark.zoo
+@pytest.mark.usefixtures("dissect_once")
+@pytest.mark.parametrize("name", CUTTABLE)
+def test_each_group_alone(name: str) -> None:
+    prove_groups_alone(name, most=1000)
+
+
+def prove_groups_alone(name: str, most: int) -> None:
+    model, inputs = untouched(name)
+    layers = sorted({group.layers[0] for group in secateur.inspect(model, inputs).groups})
+    for layer, amount in zip(layers[:most], itertools.cycle([0.5, 0.25, 0.75]), strict=False):
+        try:
+            plan = secateur.plan_channels(model, inputs, per_layer={layer: amount})
+        except NothingToCut:
+            continue  # a quarter of two heads is none
+        assert secateur.verify(model, plan).error <= 1e-10, layer
+
+
+@pytest.mark.parametrize("name", CUTTABLE)
+def test_the_cut_model_trains_and_cuts_again(name: str) -> None:
+    architecture = ARCHITECTURES[name]
+    model, inputs = architecture.build().eval(), architecture.inputs()
+    before = shapes_of(call(model, inputs))
+    plan = secateur.plan_channels(model, inputs, 0.5)
+    secateur.apply(model, plan, verify=False)
+    assert shapes_of(call(model, inputs)) == before, "the outputs keep their shapes"
+    counted = sum(parameter.numel() for parameter in model.parameters())
+    assert counted == plan.parameters[1], "the plan predicted the parameters"
+    loss = sum(tensor.double().square().mean() for tensor in tensors_in(call(model, inputs)) if tensor.requires_grad)
+    if isinstance(loss, torch.Tensor):
+        loss.backward()
+        for parameter in model.parameters():
+            assert parameter.grad is None or parameter.grad.shape == parameter.shape
+    with torch.no_grad():
+        call(model, inputs)  # hooks of the old weight norm leave the graph of the last pass on the module
+    try:
+        second = secateur.plan_channels(model, inputs, 0.5)
+    except NothingToCut:
+        return  # one unit was left of every group
+    assert secateur.verify(model, second).error <= 1e-10
+
+
+@pytest.mark.parametrize("name", UNCUTTABLE)
+def test_what_cannot_be_cut_is_an_error_with_the_reason(name: str) -> None:
+    architecture = ARCHITECTURES[name]
+    model, inputs = architecture.build(), architecture.inputs()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(secateur.UsageError, match=r"cannot be cut|can be cut|nothing to cut"):
+        secateur.plan_channels(model, inputs, 0.5)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def tensors_in(outputs: object) -> list[torch.Tensor]:
+    from secateur.base.inputs import tensors_in as found
+
+    return list(found(outputs))
+
+
+def shapes_of(outputs: object) -> list[tuple[int, ...]]:
+    return [tuple(tensor.shape) for tensor in tensors_in(outputs)]

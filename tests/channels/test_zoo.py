@@ -1,0 +1,102 @@
+"""Hugging Face architectures, built offline with random weights: planned, cut, proven, run, saved and loaded again.
+
+`pytest -m zoo` runs all of them; without a marker a sample runs. docs/zoo.md lists those of which less than a quarter
+of the parameters can go, with the reason; `python tests/channels/test_zoo.py` writes that page anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import secateur
+from secateur.channels.select import NothingToCut
+from tests.hf_zoo import ZOO
+
+SAMPLE = """vit swin convnext mobilenet_v2 efficientnet detr bert deberta_v2 gpt2 llama mixtral mamba t5 wav2vec2
+clip""".split()
+PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
+ENOUGH = 0.25
+
+
+def listed() -> dict[str, str]:
+    """The architectures that the page lists as cut less, with the reason."""
+    return dict(re.findall(r"^\| `(\w+)` \| \d+ % \| (.+) \|$", PAGE.read_text(), re.MULTILINE))
+
+
+def cut_and_prove(name: str) -> float:
+    """Takes one architecture all the way; returns the share of parameters that went."""
+    model, inputs = ZOO[name].build().eval(), ZOO[name].inputs()
+    plan = secateur.plan_channels(model, inputs, 0.5)
+    assert secateur.verify(model, plan).error <= 1e-10
+    full = copy.deepcopy(model)
+    secateur.apply(model, plan, verify=False)
+    with torch.no_grad():
+        outputs = flat(model(**inputs))
+        if plan.output_shapes:  # otherwise the values decide, such as how many keypoints are found
+            assert [tensor.shape for tensor in outputs] == [tensor.shape for tensor in flat(full(**inputs))]
+        reloaded = secateur.apply(full, secateur.Plan.from_json(plan.to_json()), verify=False)
+        reloaded.load_state_dict(model.state_dict(), strict=True)
+        for tensor, again in zip(outputs, flat(reloaded(**inputs)), strict=True):
+            assert torch.equal(tensor, again), "a model cut from the saved plan computes the same"
+    return 1 - plan.parameters[1] / plan.parameters[0]
+
+
+def flat(outputs: object) -> list[torch.Tensor]:
+    from secateur.base.inputs import tensors_in
+
+    return list(tensors_in(outputs))
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_sample(name: str) -> None:
+    assert cut_and_prove(name) >= ENOUGH
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", [name for name in ZOO if name not in SAMPLE])
+def test_the_rest(name: str) -> None:
+    try:
+        share = cut_and_prove(name)
+    except NothingToCut:
+        share = 0.0
+    assert share >= ENOUGH or name in listed(), f"{share:.0%} of the parameters went; docs/zoo.md does not say why"
+
+
+def write_page() -> None:
+    """Cuts every architecture and writes down how far it went."""
+    warnings.simplefilter("ignore")
+    rows, good = [], 0
+    for name, architecture in ZOO.items():
+        model, inputs = architecture.build().eval(), architecture.inputs()
+        share = 0.0
+        try:
+            plan = secateur.plan_channels(model, inputs, 0.5)
+            secateur.verify(model, plan)
+            share = 1 - plan.parameters[1] / plan.parameters[0]
+        except NothingToCut:
+            pass
+        if share >= ENOUGH:
+            good += 1
+            continue
+        reasons: dict[str, int] = {}
+        for item in secateur.inspect(model, inputs).left_alone:
+            reason = re.sub(r" in [\w.]+\)$", ")", item.reason)
+            reason = re.sub(r"^[\w.]+, which may read it,", "a layer that may read it", reason)
+            reasons[reason] = reasons.get(reason, 0) + 1
+        most = sorted(reasons, key=reasons.__getitem__, reverse=True)[:2]
+        rows.append(f"| `{name}` | {round(100 * share)} % | {'; '.join(most)} |")
+    head, _, _ = PAGE.read_text().partition("| architecture |")
+    head = re.sub(r"\*\*\d+ of \d+\*\*", f"**{good} of {len(ZOO)}**", head)
+    PAGE.write_text(
+        "\n".join([head + "| architecture | parameters removed | what stays, and why |", "|---|---|---|", *rows, ""])
+    )
+
+
+if __name__ == "__main__":
+    write_page()

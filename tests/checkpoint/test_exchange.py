@@ -1,0 +1,124 @@
+"""A save is whole or has not happened, whatever kills it, and its files are known again by size and digest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+import secateur
+from tests.support.checkpoints import Language, assert_loads_as, masked, pruned, state_bits, words
+from tests.support.killed_saves import killed_while
+
+Saved = tuple[nn.Module, list[secateur.Plan | secateur.Masks]]
+
+
+def versions() -> list[Saved]:
+    """Three checkpoints of one architecture: with and without extras beside the weights."""
+    cut, plan = pruned(Language().eval(), words())
+    sparse, masks = masked(Language())
+    return [(cut, [plan]), (sparse, [masks]), (Language(), [])]
+
+
+def save(saved: Saved, folder: Path) -> None:
+    model, applied = saved
+    secateur.save(model, applied, folder, dense=len(applied) == 0)
+
+
+def found_in(folder: Path, choices: list[Saved]) -> int:
+    loaded = state_bits(secateur.load(folder, Language))
+    return next(i for i, (model, _) in enumerate(choices) if state_bits(model) == loaded)
+
+
+def test_killed_at_any_moment_the_old_checkpoint_or_the_new_one_is_there(tmp_path: Path) -> None:
+    choices = versions()
+    outcomes = []
+    killed = True
+    while killed:
+        folder = tmp_path / str(len(outcomes))
+        save(choices[0], folder)
+        killed = killed_while(partial(save, choices[1], folder), folder, len(outcomes))
+        outcomes.append(found_in(folder, choices))
+        if outcomes.count(1) == 1:
+            killed_again(folder, choices)
+        save(choices[1], folder)
+        assert found_in(folder, choices) == 1
+        assert {file.name for file in folder.iterdir()} == {"secateur.json", "model.safetensors", "extras.safetensors"}
+    assert outcomes == sorted(outcomes), "once the new one is there, it stays"
+    assert outcomes.count(0) > 5
+    assert outcomes.count(1) > 3
+
+
+def killed_again(folder: Path, choices: list[Saved]) -> None:
+    """The first save got as far as the record; wherever the next one is killed, what the first has written is safe."""
+    assert list(folder.glob("*.new")), "the first save has work left to do"
+    killed, step = True, 0
+    while killed:
+        again = folder.with_name(f"{folder.name}-{step}")
+        shutil.copytree(folder, again)
+        killed = killed_while(partial(save, choices[2], again), again, step)
+        assert found_in(again, choices) in ((1, 2) if killed else (2,))
+        step += 1
+
+
+def test_a_kill_before_anything_is_there_leaves_nothing_or_all(tmp_path: Path) -> None:
+    choices = versions()
+    for step in range(40):
+        folder = tmp_path / str(step)
+        killed = killed_while(partial(save, choices[0], folder), folder, step)
+        if (folder / "secateur.json").exists():
+            assert found_in(folder, choices) == 0
+        if not killed:
+            break
+    assert not killed
+
+
+def test_files_that_are_no_longer_needed_go(tmp_path: Path) -> None:
+    save(versions()[0], tmp_path)
+    assert (tmp_path / "extras.safetensors").exists()
+    linear = nn.Linear(2, 2)
+    secateur.save(linear, [], tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.safetensors", "secateur.json"]
+    assert_loads_as(linear, tmp_path, lambda: nn.Linear(2, 2))
+
+
+def test_a_save_that_fails_keeps_the_old_one_and_tidies_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = versions()
+    save(choices[0], tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def full_disk(tensors: object, path: Path, metadata: object) -> None:
+        if "extras" in path.name:
+            raise OSError(28, "No space left on device")
+        path.write_bytes(b"weights")
+
+    monkeypatch.setattr("secateur.checkpoint.exchange.save_file", full_disk)
+    with pytest.raises(secateur.SecateurError, match=r"could not be written .*what was saved before is intact"):
+        save(choices[1], tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(secateur.UsageError, match="cannot be made a folder"):
+        secateur.save(nn.Linear(2, 2), [], tmp_path / "taken")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    save(versions()[0], tmp_path)
+    for name in ("model.safetensors", "secateur.json"):
+        (tmp_path / name).unlink()
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(secateur.SecateurError):
+            secateur.load(tmp_path, Language)
+
+
+def test_files_are_readable_as_others_in_the_folder_are(tmp_path: Path) -> None:
+    save(versions()[0], tmp_path)
+    (tmp_path / "other").touch()
+    assert {file.stat().st_mode for file in tmp_path.iterdir()} == {(tmp_path / "other").stat().st_mode}

@@ -1,0 +1,84 @@
+"""More than 100,000 damaged checkpoints: each is refused with a `SecateurError`, or is still the one that was saved."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import secateur
+from secateur.checkpoint.header import Entry, parse_header
+from secateur.checkpoint.manifest import Record, parse_record
+from secateur.checkpoint.reading import check_tensors
+from secateur.checkpoint.strict_json import refusing_damage
+from tests.attacks.damage import damaged, tampered, unless_refused
+from tests.attacks.make import Files, intact, pruned_victim, victim
+from tests.support.checkpoints import state_bits
+
+BATCH = 200
+
+WHOLE = intact()
+RECORD = parse_record(WHOLE.raw_record)
+SAVED = state_bits(pruned_victim()[0])
+
+
+def header_of(weights: bytes, record: Record) -> dict[str, Entry]:
+    """What `secateur.load` does with the weights before it allocates anything, on bytes in memory."""
+    with refusing_damage("model.safetensors"):
+        entries = parse_header(weights, len(weights))
+        check_tensors(record, entries, {})
+    return entries
+
+
+@given(seed=st.integers(0, 2**64 - 1))
+@settings(max_examples=300)
+def test_accidents_are_noticed(seed: int) -> None:
+    """Nothing is sealed again, so whatever is not refused is what was saved: with a space more, for example."""
+    chance = random.Random(seed)
+    for _ in range(BATCH):
+        record = unless_refused(parse_record, damaged(WHOLE.raw_record, chance))
+        assert record is None or record == RECORD
+
+
+@given(seed=st.integers(0, 2**64 - 1))
+@settings(max_examples=50)
+def test_records_made_up_by_an_attacker_are_refused_or_harmless(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The weights are those that were saved, so whatever loads has them, bit by bit."""
+    chance = random.Random(seed)
+    accepted: bytes | None = None
+    for _ in range(BATCH):
+        files = Files(WHOLE.raw_record, WHOLE.weights)
+        key = chance.choice([key for key in files.record if key not in ("digest", "metrics", "settings", "versions")])
+        files.record[key] = tampered(files.record[key], chance)
+        raw, _ = files.sealed()
+        record = unless_refused(parse_record, raw)
+        if record is not None and unless_refused(header_of, WHOLE.weights, record):
+            accepted = raw
+    if accepted is not None:
+        folder = tmp_path_factory.mktemp("accepted")
+        (folder / "secateur.json").write_bytes(accepted)
+        (folder / "model.safetensors").write_bytes(WHOLE.weights)
+        loaded = unless_refused(secateur.load, folder, victim)
+        assert loaded is None or state_bits(loaded) == SAVED
+
+
+@given(seed=st.integers(0, 2**64 - 1))
+@settings(max_examples=170)
+def test_headers_made_up_by_an_attacker_never_lead_out_of_the_file(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(BATCH):
+        files = Files(WHOLE.raw_record, WHOLE.weights)
+        if chance.random() < 0.5:
+            files.weights = damaged(WHOLE.weights, chance)
+        else:
+            files.with_header(json.dumps(tampered(files.header, chance)).encode())
+        entries = unless_refused(header_of, files.weights, RECORD) or {}
+        for entry in entries.values():
+            end = entry.start + entry.dtype.itemsize * math.prod(entry.shape)
+            assert 0 <= entry.start <= end <= len(files.weights)

@@ -1,0 +1,62 @@
+"""The folder of a finished run is a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+import secateur
+from secateur.loop.run_folder import load_run
+from tests.support.checkpoints import assert_loads_as, state_bits
+from tests.support.models import ConvNet
+
+KINDS: dict[str, dict[str, Any]] = {"zeros": {"amount": 0.5}, "channels": {"channels": 0.5}}
+
+
+def prune(folder: Path, loaders: dict[str, DataLoader], **options: Any) -> secateur.Result:
+    return secateur.prune(ConvNet(), run_dir=folder, train=1, finetune=0, progress=False, **options, **loaders)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_ends_as_a_checkpoint(kind: str, tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    result = prune(tmp_path, loaders, **KINDS[kind])
+    assert_loads_as(result.model, tmp_path, ConvNet)
+    told = secateur.read_checkpoint(tmp_path)
+    assert told.plan == result.plan
+    assert told.masks == (result.masks if result.plan is None else None)
+    assert told.metrics == json.loads(json.dumps(result.to_json()))
+    assert told.settings["seed"] == 0
+    again = load_run(tmp_path, ConvNet())
+    assert state_bits(again.model) == state_bits(result.model)
+    assert str(again) == str(result)
+
+
+def test_training_alone_ends_as_one_too(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    result = secateur.train(ConvNet(), 1, run_dir=tmp_path, progress=False, **loaders)
+    assert_loads_as(result.model, tmp_path, ConvNet)
+    told = secateur.read_checkpoint(tmp_path)
+    assert (told.plan, told.masks) == (None, None)
+
+
+def test_a_damaged_result_is_refused_in_one_sentence(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    prune(tmp_path, loaders, amount=0.5)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    for read in (lambda: load_run(tmp_path, ConvNet()), lambda: prune(tmp_path, loaders, amount=0.5)):
+        with pytest.raises(secateur.SecateurError, match=r"The result in .* cannot be read") as caught:
+            read()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_that_no_run_left_is_not_taken_for_its_result(
+    tmp_path: Path, loaders: dict[str, DataLoader]
+) -> None:
+    model = ConvNet()
+    secateur.save(model, [], tmp_path)
+    with pytest.raises(secateur.UsageError, match="holds a checkpoint that no run left there; choose another folder"):
+        prune(tmp_path, loaders, amount=0.5)
+    assert_loads_as(model, tmp_path, ConvNet)

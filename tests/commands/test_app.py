@@ -1,0 +1,223 @@
+"""The command line as a person meets it: help, typos, the demo, interruption, and exit codes."""
+
+import json
+import os
+import pty
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import secateur
+from secateur.bench.size import Size
+from secateur.bench.timing import Timing
+from secateur.loop.result import Record, Result
+from secateur.pages.curve import save_curve
+from secateur.pages.demo_console import rule_of_thumb, speed_verdict
+from secateur.plans.masks import Masks
+from tests.support.brief import SHORT_TIMINGS, write_few_images
+
+MAIN = "from secateur.commands.app import main; main()"
+COMMAND = [sys.executable, "-c", MAIN]
+BRIEF = [sys.executable, "-c", SHORT_TIMINGS + MAIN]
+
+
+def run(*args: str, command: Sequence[str] = COMMAND, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*command, *args], capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from secateur.commands.app import app\n"
+        "try: app(['demo', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'accelerate', 'numpy', 'plotly', 'safetensors'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Example: secateur demo" in done.stdout
+
+
+def test_the_package_itself_imports_nothing_heavy() -> None:
+    code = "import sys, secateur; dir(secateur); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_is_there_and_none_is_a_module() -> None:
+    for name in secateur.__all__:
+        assert not isinstance(getattr(secateur, name), type(sys)), f"secateur.{name} is hidden by a module"
+    with pytest.raises(AttributeError, match="no attribute 'prunne'"):
+        secateur.prunne  # noqa: B018
+
+
+def test_typos_are_answered_with_what_was_meant() -> None:
+    command = run("dmo")
+    assert command.returncode == 2
+    assert "demo" in command.stderr
+    option = run("demo", "--sed", "1")
+    assert option.returncode == 2
+    assert "--seed" in option.stderr
+    assert run("--version").stdout.strip() == f"secateur {secateur.__version__}"
+
+
+@pytest.mark.parametrize("args", [["--data", "/nowhere"], ["--epochs", "-1"], ["--epochs", "many"], ["--seed", "-1"]])
+def test_usage_errors_exit_with_2_and_no_traceback(args: list[str], tmp_path: Path) -> None:
+    done = run("demo", *args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip()
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_a_file_in_the_way_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    done = run("demo", "--out", str(tmp_path / "out"), "--epochs", "0.01")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_failures_exit_with_1_and_debug_shows_the_traceback(tmp_path: Path) -> None:
+    def let_no_file_grow() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    args = ["demo", "--out", str(tmp_path / "out"), "--epochs", "0.01"]
+    done = run(*args, preexec_fn=let_no_file_grow)
+    assert done.returncode == 1
+    assert re.fullmatch(r"secateur: .* could not be written .*", done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
+    few = ["--data", str(write_few_images(tmp_path / "data"))]
+    debug = run(*args, *few, "--debug", preexec_fn=let_no_file_grow)
+    assert debug.returncode == 1
+    assert "Traceback" in debug.stderr
+
+
+def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
+    data = write_few_images(tmp_path / "data", train=256, test=100)
+    args = ["demo", "--epochs", "1", "--out", str(tmp_path / "demo"), "--seed", "5", "--data", str(data)]
+    first = subprocess.Popen([*BRIEF, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "demo" / "zeros-90" / "run.json").exists():
+        assert first.poll() is None
+        time.sleep(0.01)
+    first.send_signal(signal.SIGINT)
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode == 130
+    assert "goes on from the last finished epoch" in errors
+    assert "Traceback" not in errors
+
+    second = run(*args, "--json", command=BRIEF)
+    assert second.returncode == 0, second.stderr
+    assert "dense: train epoch" not in second.stderr, "the training is not repeated"
+    outcome = json.loads(second.stdout)
+    assert [version["name"] for version in outcome["versions"]] == [
+        "dense",
+        "90 % zeros",
+        "2:4 pattern",
+        "50 % channels",
+    ]
+    dense, zeros, two_of_four, channels = outcome["versions"]
+    assert 0.2 < channels["parameters"] / dense["parameters"] < 0.3
+    assert 0.2 < channels["macs"] / dense["macs"] < 0.3
+    assert zeros["parameters"] == dense["parameters"]
+    assert zeros["nonzeros"] < 0.11 * dense["parameters"]
+    assert 0.45 < two_of_four["nonzeros"] / dense["parameters"] < 0.55
+    assert zeros["accuracy_before"] == dense["accuracy_recovered"]
+    assert json.loads((tmp_path / "demo" / "demo.json").read_text()) == outcome
+    masks = secateur.read_checkpoint(tmp_path / "demo" / "two-of-four").masks
+    assert masks.pattern == "2:4"
+
+    nowhere = run(*args, "--data", str(tmp_path))
+    assert nowhere.returncode == 2
+    assert (tmp_path / "demo" / "demo.json").exists(), "a call that cannot work does not cost the last outcome"
+
+    third = run(*args, command=BRIEF, env={**os.environ, "COLUMNS": "80"})
+    assert third.returncode == 0, third.stderr
+    assert "dense: train epoch 1/1" in third.stderr, "a finished demo is made anew"
+    assert "…" not in third.stdout, "the table fits 80 columns"
+    for words in (
+        "90 % zeros",
+        "2:4 pattern",
+        "Did the rule of thumb hold here?",
+        "Is it faster here?",
+        "null control",
+    ):
+        assert words in third.stdout
+
+
+def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
+    code = (
+        "import sys, secateur\n"
+        "from torch.utils.data import DataLoader\n"
+        "from tests.support.models import ConvNet, blobs\n"
+        "data = dict(train_data=DataLoader(blobs(), 8), eval_data=DataLoader(blobs(), 64))\n"
+        "secateur.prune(ConvNet(), 0.5, train=2, finetune=1, **data)\n"
+    )
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=terminal, env={**os.environ, "TERM": "xterm"})
+    os.close(terminal)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(controller, 4096)
+        except OSError:
+            break
+        if not chunk:
+            break
+        seen += chunk
+    assert process.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
+    assert "━" in text
+    assert "left" in text
+    assert re.search(r"train epoch 2/2: accuracy [01]\.\d{4}", text)
+    assert re.search(r"cut: accuracy [01]\.\d{4}, 50\.0% zeros", text)
+
+
+def result_with(before: float, cut: float, after: float) -> Result:
+    size = Size(10, 10, 40)
+    stops = [("before", "before", before), ("cut", "cut", cut), ("fine-tune epoch 1/1", "fine-tune", after)]
+    records = tuple(Record(stop, phase, 0.0, metric, 0.9, size, 1.0) for stop, phase, metric in stops)
+    return Result(None, Masks({}), records, 0.02)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ((0.90, 0.80, 0.89), ["10.0 points lost at the cut (held)", "1.0 points short (held)"]),
+        ((0.90, 0.20, 0.85), ["70.0 points lost at the cut (did not hold, it lost more)", "NOT recover"]),
+        ((0.90, 0.89, 0.91), ["1.0 points lost at the cut (did not hold, it lost less)", "1.0 points above"]),
+    ],
+)
+def test_the_rule_of_thumb_is_judged_by_the_numbers(metrics: tuple[float, float, float], words: list[str]) -> None:
+    sentence = rule_of_thumb(result_with(*metrics))
+    assert all(word in sentence for word in words), sentence
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        ((1.0, 0.99, 1.01), "no: "),
+        ((0.5, 0.495, 0.505), "yes: "),
+        ((2, 1.99, 2.01), "no, slower"),
+        ((1, 0.5, 1.5), "too noisy"),
+        ((0.4, 0.39, 0.41), "yes: "),  # wide for its size, and still far from no difference
+        ((2, 1.5, 2.5), "no, slower"),
+    ],
+)
+def test_speed_is_judged_against_the_null_control(interval: tuple[float, float, float], verdict: str) -> None:
+    assert speed_verdict(Timing(1.0, *interval, 20), Timing(1.0, 1.0, 0.99, 1.01, 20)).startswith(verdict)
+
+
+def test_the_curve_is_one_self_contained_page(tmp_path: Path) -> None:
+    save_curve({"90 % zeros": result_with(0.9, 0.2, 0.88)}, tmp_path / "curve.html")
+    page = (tmp_path / "curve.html").read_text()
+    assert not re.search(r'<(script|link|img)[^>]+(src|href)="http', page)
+    assert "90 % zeros" in page
+    assert "epochs from the cut" in page

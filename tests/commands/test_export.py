@@ -1,0 +1,103 @@
+"""`secateur export` as a person meets it: files, sentences, JSON and mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import onnxruntime
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from typer import Typer
+from typer.testing import CliRunner
+
+import secateur
+from secateur.commands.export import export
+from secateur.formats import quantising
+from tests.commands.test_task_file import TASK
+from tests.support.models import ConvNet, blobs
+
+app = Typer(pretty_exceptions_enable=False)
+app.command()(export)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A task file and a finished run."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "task.py").write_text(TASK)
+    data = {"train_data": DataLoader(blobs(), 32, shuffle=True), "eval_data": DataLoader(blobs(64, seed=1), 32)}
+    secateur.prune(ConvNet(), channels=0.5, train=2, finetune=1, progress=False, run_dir=folder / "run", **data)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(quantising, "TIMING_SECONDS", 0)
+
+
+def test_a_run_becomes_a_file_with_its_error_and_two_lines_that_open_it(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["run", "--to", "torch-export", "--task", "task.py"])
+    assert done.exit_code == 0, done.output
+    said, loading = done.stdout.split("\n\n")
+    assert said.startswith("run/model.pt2\nformat     torch.export, float32\nbatch      any\nsize ")
+    assert "\nmax error  0.0e+00" in said
+    assert max(map(len, said.splitlines())) <= 80
+    assert "export: 1/1 writing torch.export, and comparing it with PyTorch" in done.stderr
+    opened: dict[str, torch.nn.Module] = {}
+    exec(loading, opened)
+    assert opened["model"](torch.randn(3, 4, 4, 4)).shape == (3, 4)
+
+
+def test_int8_as_json_where_it_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    options = ["--to", "onnx", "--int8", "--json", "--task", "task.py"]
+    done = CliRunner().invoke(app, ["run", *options])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["path"] == "run/model.int8.onnx"
+    assert told["any_batch"]
+    assert told["int8"]["metric_before"] > 0.5
+    assert told["int8"]["too_costly"] == (told["int8"]["lost"] > 0.02)
+    assert onnxruntime.InferenceSession(folder / "run" / "model.int8.onnx").get_inputs()[0].shape[1:] == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("run --to onx --task task.py", "There is no format 'onx'; choose one of onnx, openvino, torch-export."),
+        ("run --to torch-export --int8 --task task.py", "There is no int8 for torch-export"),
+        ("run --to openvino --task task.py -o model.onnx", "model.onnx is no name for openvino; let it end in .xml."),
+        ("rum --task task.py", "There is no run in rum; did you mean run?"),
+        ("run --task taks.py", "There is no task file taks.py; did you mean task.py?"),
+    ],
+)
+def test_mistakes_get_one_sentence(args: str, words: str, folder: Path) -> None:
+    files = set(folder.rglob("*"))
+    done = CliRunner().invoke(app, args.split())
+    assert done.exit_code == 2, done.output
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+    assert {file for file in folder.rglob("*") if file.suffix != ".pyc" and "__pycache__" not in file.name} <= files
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, typer\n"
+        "from secateur.commands.export import export\n"
+        "app = typer.Typer()\n"
+        "app.command()(export)\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'accelerate', 'numpy', 'onnxruntime'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Example: secateur export runs/channels-50 --to onnx --int8" in done.stdout

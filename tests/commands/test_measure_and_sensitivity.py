@@ -1,0 +1,242 @@
+"""`secateur measure` and `secateur sensitivity` as a person meets them: tables, JSON, mistakes, and Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_model
+from torch.utils.data import DataLoader
+from typer.testing import CliRunner
+
+import secateur
+from secateur.bench.runtimes import RUNTIMES
+from secateur.commands.app import app
+from secateur.loop.run_folder import load_run
+from tests.bench.test_runtimes import runtime_that_adds
+from tests.commands.test_task_file import TASK
+from tests.support.brief import SHORT_TIMINGS
+from tests.support.models import ConvNet, blobs
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-c", SHORT_TIMINGS + "from secateur.commands.app import main; main()"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+
+
+SHY = """
+class Shy(ConvNet):
+    def forward(self, x):
+        if len(x) > 2:
+            raise KeyError("no more")
+        return super().forward(x)
+
+def example_inputs():
+    return next(iter(eval_data()))[0][:2]
+"""
+
+
+def run(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd, env=ENVIRONMENT)
+
+
+def in_words(text: str) -> str:
+    """Lines are broken to fit the terminal."""
+    return " ".join(text.split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A task file, trained weights, and two finished runs."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "task.py").write_text(TASK)
+    data = {"train_data": DataLoader(blobs(), 32, shuffle=True), "eval_data": DataLoader(blobs(64, seed=1), 32)}
+    model = secateur.train(ConvNet(), 2, progress=False, **data).model
+    save_model(model, str(folder / "trained.safetensors"))
+    options = {"finetune": 0, "progress": False, **data}
+    secateur.prune(model, 0.9, run_dir=folder / "runs" / "zeros-90", **options)
+    secateur.prune(model, channels=0.5, run_dir=folder / "runs" / "channels-50", **options)
+    return folder
+
+
+def test_a_finished_run_is_loaded_into_the_dense_architecture(folder: Path) -> None:
+    zeros = load_run(folder / "runs" / "zeros-90", ConvNet())
+    assert zeros.masks == secateur.read_checkpoint(folder / "runs" / "zeros-90").masks
+    assert (zeros.model.conv.weight == 0).sum() > 0
+    channels = load_run(folder / "runs" / "channels-50", ConvNet())
+    assert channels.plan is not None
+    assert channels.model.conv.weight.shape[0] == 4
+    assert channels.model(torch.randn(3, 4, 4, 4)).shape == (3, 4)
+
+
+def test_measure_shows_the_dense_model_and_its_runs(folder: Path) -> None:
+    done = run("measure", "task.py", "runs/zeros-90", "runs/channels-50", "--batch", 1, "--batch", 8, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    for words in (
+        "eager, float32, batch 1, one thread",
+        "eager, float32, batch 8, one thread",
+        "zeros-90",
+        "channels-50",
+        "null control",
+        "governor",
+    ):
+        assert words in done.stdout
+    assert "measure: 6/6 eager: timing batch 8" in done.stderr
+
+
+@pytest.mark.usefixtures("short_timings")
+def test_measure_prints_json_and_nothing_else_on_stdout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    args = ["measure", "task.py", "runs/channels-50", "--from", "trained.safetensors", "--runtime", "eager", "--json"]
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 0, done.output
+    sheet = json.loads(done.stdout)
+    assert list(sheet["models"]) == ["dense", "channels-50"]
+    assert sheet["models"]["channels-50"]["parameters"] < sheet["models"]["dense"]["parameters"]
+    assert sheet["measurements"][0]["models"]["dense"]["median"] > 0
+
+
+def test_measure_fails_where_no_runtime_can_run_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(RUNTIMES, "odd", runtime_that_adds(1.0))
+    done = CliRunner().invoke(app, ["measure", "task.py", "--runtime", "odd"])
+    assert done.exit_code == 1, done.output
+    assert "Not measured with batch 1: dense in odd: It computes something else there" in in_words(done.stdout)
+    assert "secateur: No runtime could run the model; the reasons are above." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def mistakes(folder: Path) -> Path:
+    (folder / "failing.py").write_text("\n\nraise ValueError('not today')\n")
+    (folder / "other.py").write_text(TASK.replace("return ConvNet()", "import torch\n    return torch.nn.Linear(4, 4)"))
+    (folder / "inputs.py").write_text(
+        TASK + "def example_inputs():\n    return next(iter(eval_data()))[0].flatten(1)\n"
+    )
+    (folder / "shy.py").write_text(TASK.replace("return ConvNet()", "return Shy()") + SHY)
+    (folder / "runs" / "unfinished").mkdir(exist_ok=True)
+    (folder / "runs" / "unfinished" / "run.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        ("measure taks.py", 2, "There is no task file taks.py; did you mean task.py?"),
+        ("measure task.py runs/zeros-9", 2, "There is no run in runs/zeros-9; did you mean zeros-90?"),
+        ("measure task.py runs", 2, "There is no run in runs; give a folder"),
+        ("measure task.py runs/unfinished", 2, "has not ended yet"),
+        ("measure other.py runs/zeros-90", 2, "pruned another architecture"),
+        ("measure inputs.py", 2, "dense does not run on one example (RuntimeError: "),
+        ("sensitivity shy.py", 1, "shy.py:17 failed (KeyError: 'no more')"),
+        ("measure task.py --runtime opnvino", 2, "Did you mean 'openvino'?"),
+        ("measure task.py --batch 0", 2, "greater than or equal to 1"),
+        ("measure failing.py", 1, "failing.py:3 failed (ValueError: not today)"),
+        ("sensitivity failing.py", 1, "failing.py:3 failed (ValueError: not today)"),
+        ("sensitivity task.py --from traind.safetensors", 2, "did you mean trained.safetensors?"),
+        ("sensitivity task.py --amount lots", 2, "The amount to prune is 'lots'"),
+        ("sensitivity task.py --amuont 1%", 2, "--amount"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    args: str, code: int, words: str, mistakes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(mistakes)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    files = set(mistakes.iterdir())
+    done = CliRunner().invoke(app, args.split())
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.stderr
+    assert words in in_words(done.stderr.replace("│", " "))
+    assert not done.stdout
+    assert {file for file in mistakes.iterdir() if file.suffix == ".json"} <= files, "nothing is left behind"
+
+
+def test_debug_shows_the_users_own_traceback(folder: Path) -> None:
+    (folder / "failing.py").write_text("raise ValueError('not today')\n")
+    done = run("measure", "failing.py", "--debug", cwd=folder)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "ValueError: not today" in done.stderr
+
+
+def test_sensitivity_is_interrupted_goes_on_and_is_saved(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metric waits until the test has seen the first evaluations, so that Ctrl-C comes in the middle."""
+    slow = """
+def metric(model, loader):
+    import pathlib, time
+    from secateur.task import accuracy
+    if pathlib.Path("wait").exists():
+        time.sleep(0.3)
+    with open("evaluations", "a") as log:
+        log.write("x")
+    return accuracy(model, loader)
+"""
+    (folder / "slow.py").write_text(TASK + slow)
+    (folder / "wait").touch()
+    out = tmp_path / "out" / "s.json"
+    args = [
+        "sensitivity",
+        "slow.py",
+        "--from",
+        "trained.safetensors",
+        "-o",
+        str(out),
+        "--html",
+        str(tmp_path / "s.html"),
+    ]
+    first = subprocess.Popen(
+        [*COMMAND, *args], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    cache = out.with_suffix(".cache.json")
+    while not (cache.exists() and '"0.5"' in cache.read_text()):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.01)
+    first.send_signal(signal.SIGINT)
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode == 130
+    assert "goes on after the last finished evaluation" in errors
+    assert "secateur sensitivity slow.py --from trained.safetensors" in errors
+    assert "Traceback" not in errors
+    assert not out.exists()
+
+    (folder / "wait").unlink()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 0, done.stderr
+    assert (folder / "evaluations").read_text() == "x" * (1 + 2 * 3), "nothing was evaluated twice"
+    assert "metric with one group cut" in done.stdout
+    assert f"The numbers are in {out}" in done.stdout
+    assert "conv" in (tmp_path / "s.html").read_text()
+
+    again = CliRunner().invoke(app, [*args, "--amount", "50%", "--json"])
+    assert json.loads(again.stdout) == json.loads(out.read_text())
+    assert [len(group["points"]) for group in json.loads(again.stdout)["groups"]] == [1, 1]
+    assert "sensitivity:" not in again.stderr, "all of it was known"
+
+
+@pytest.mark.parametrize("command", ["inspect", "prune", "measure", "sensitivity"])
+def test_help_loads_nothing_heavy(command: str) -> None:
+    code = (
+        "import sys\n"
+        "from secateur.commands.app import app\n"
+        f"try: app(['{command}', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'accelerate', 'numpy', 'plotly', 'safetensors'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"Example: secateur {command} " in done.stdout

@@ -1,0 +1,262 @@
+"""What the page of a run says, and the data behind it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from typer.testing import CliRunner
+
+from secateur.base.errors import SecateurError, UsageError
+from secateur.commands.report import report as report_command
+from secateur.pages.gather import report_of
+from secateur.pages.overlay_page import frontier, save_overlay_page
+from secateur.pages.run_page import save_run_page
+from secateur.pages.run_report import LayerLeft, RunReport, load_report, save_report
+from tests.support.report_runs import EVIL, evil_report, pruned, real_report, sheet, trained
+
+RUNS = ("channels", "zeros")
+
+
+def page_of(report: RunReport, folder: Path) -> str:
+    """What a reader sees: the page without the library that draws its charts."""
+    save_run_page(report, folder / "page.html")
+    return without_plotly((folder / "page.html").read_text())
+
+
+def without_plotly(page: str) -> str:
+    head, _, rest = page.partition("<script>")
+    return head + rest.partition("</script>\n</head>")[2]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_report_comes_back_from_json_as_it_was(name: str, tmp_path: Path) -> None:
+    report = real_report(name)
+    save_report(report, tmp_path)
+    assert repr(load_report(tmp_path)) == repr(report), "repr, because NaN is not equal to itself"
+    bare = report_of(pruned(name))
+    assert repr(RunReport.from_json(json.loads(json.dumps(bare.to_json())))) == repr(bare)
+
+
+def test_the_layers_are_those_of_the_model_before_and_after() -> None:
+    layers = {layer.name: layer for layer in real_report("channels").layers}
+    before, after = trained().model, pruned("channels").model
+    for name, module in before.named_modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            assert layers[name] == LayerLeft(name, after.get_submodule(name).weight.shape[0], module.weight.shape[0])
+    zeros = {layer.name: layer for layer in real_report("zeros").layers}
+    assert zeros["stem"].left == int(pruned("zeros").model.stem.weight.count_nonzero())
+
+
+def test_the_sheets_own_name_of_the_model_counts() -> None:
+    measured = sheet("eager")
+    item = real_report("zeros").latencies[1]
+    assert item.batch == 8
+    assert item.pruned == measured.measurements[1].comparison["zeros"]
+    assert item.control == measured.measurements[1].comparison.control
+    assert real_report("zeros").macs == (measured.footprints["dense"].macs,) * 2
+    with pytest.raises(UsageError, match="The sheet measures channels, zeros; give the name"):
+        report_of(pruned("zeros"), measured, name="my run")
+
+
+def damaged(stored: dict[str, Any]) -> list[tuple[str, Any]]:
+    def without(key: str) -> Any:
+        return {name: value for name, value in stored.items() if name != key}
+
+    group, latency, histogram = stored["groups"][0], stored["latencies"][0], stored["histogram"]
+    return [
+        ("not the report of a run", []),
+        ("not the report of a run", {**stored, "format": "secateur-plan"}),
+        ("version 2", {**stored, "version": 2}),
+        ("is damaged", without("verdict")),
+        ("is damaged", {**stored, "surprise": 1}),
+        ("is damaged", {**stored, "name": None}),
+        ("no stop before the cut", {**stored, "records": []}),
+        ("is damaged", {**stored, "records": [{**stored["records"][0], "metric": "high"}]}),
+        ("an accuracy that is no share", {**stored, "records": [{**stored["records"][0], "metric": 1.5}]}),
+        ("an accuracy that is no share", {**stored, "records": [{**stored["records"][0], "counted": -1}]}),
+        ("more left than there was", {**stored, "groups": [{**group, "after": group["before"] + 1}]}),
+        ("more left than there was", {**stored, "groups": [{**group, "before": 0, "after": 0}]}),
+        ("more left than there was", {**stored, "layers": [{"name": "x", "left": -1, "total": 3}]}),
+        ("not in pairs", {**stored, "macs": [1]}),
+        ("a histogram without bins", {**stored, "histogram": {**histogram, "kept": [1]}}),
+        ("is damaged", {**stored, "latencies": [{"runtime": "eager"}]}),
+        ("takes no time", {**stored, "latencies": [{**latency, "dense": {**latency["dense"], "median": 0}}]}),
+        ("is damaged", {**stored, "machine": {**stored["machine"], "cores": "two"}}),
+    ]
+
+
+def test_damaged_reports_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    for sentence, stored in damaged(real_report("channels").to_json()):
+        (tmp_path / "report.json").write_text(json.dumps(stored))
+        with pytest.raises(SecateurError, match=sentence) as caught:
+            load_report(tmp_path)
+        assert "\n" not in str(caught.value)
+    for text in ("", "{", "[" * 100_000, "\x00\xff"):
+        (tmp_path / "report.json").write_text(text)
+        with pytest.raises(SecateurError, match="cannot be read"):
+            load_report(tmp_path)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_page_is_one_file_with_the_numbers_of_the_run(name: str, tmp_path: Path) -> None:
+    report, result = real_report(name), pruned(name)
+    page = page_of(report, tmp_path)
+    assert not re.search(r'<(script|link|img|iframe)[^>]+(src|href)="', page)
+    assert result.verdict.replace('"', "&quot;").replace("'", "&#x27;") in page
+    assert f"{result.before:.1%} → " in page
+    assert f"{result.after:.1%}</b>" in page
+    assert f"{result.size_before.parameters:,} → {result.size_after.parameters:,} parameters" in page
+    assert str(report.latencies[0].pruned) in page
+    assert str(report.latencies[0].control) in page
+    assert report.machine.cpu in page
+    assert "from blobs import model" in page
+    assert f"secateur.load(&quot;{name}&quot;, model)" in page
+    assert page.count('class="chart"') == 4
+    assert page.count('class="chart"') == page.count('role="figure" aria-label="')
+    assert 'lang="en"' in page
+
+
+def test_losing_too_much_is_said_plainly(tmp_path: Path) -> None:
+    last = replace(real_report("zeros").records[-1], metric=0.5)
+    report = replace(real_report("zeros"), recovered=False, records=(*real_report("zeros").records[:-1], last))
+    page = page_of(report, tmp_path)
+    assert "50 points lost: did NOT recover, 2 points are allowed." in page
+    assert 'class="verdict failed"' in page
+
+
+def test_another_metric_has_no_points(tmp_path: Path) -> None:
+    report = replace(real_report("zeros"), metric_name="f1 <score>", settings={})
+    page = page_of(report, tmp_path)
+    assert "points" not in page
+    assert "F1 &lt;score&gt; through train" in page
+    assert "from my_task import model" in page
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_missing_names_the_command_that_adds_it(name: str, tmp_path: Path) -> None:
+    page = page_of(report_of(replace(pruned(name), histogram=None), name=name), tmp_path)
+    assert f"`secateur measure {name}` adds it" in page
+    assert "`secateur prune` counts them" in page
+    assert page.count('class="chart"') == 2
+
+
+def test_a_run_that_only_trained_has_a_page_as_well(tmp_path: Path) -> None:
+    page = page_of(report_of(trained(), name="dense"), tmp_path)
+    assert "Trained; nothing was pruned." in page
+    assert page.count('class="chart"') == 1
+
+
+class Elements(HTMLParser):
+    """The tags of a page, and the handlers that would run."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.handlers: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.handlers += [name for name, value in attrs if name.startswith("on") or "javascript:" in (value or "")]
+
+
+def test_names_are_text_whatever_they_contain(tmp_path: Path) -> None:
+    honest = real_report("channels")
+    changed = evil_report(honest)
+    harmless = replace(honest, not_measured=("x",), settings={"a": "b", "task": "c"}, versions={"a": "b"})
+    expected = Elements(page_of(harmless, tmp_path))
+    page = page_of(changed, tmp_path)
+    found = Elements(page)
+    assert [tag for tag in found.tags if tag != "path"] == [tag for tag in expected.tags if tag != "path"]
+    assert found.handlers == []
+    assert "<script>window" not in page
+    assert "<img" not in page
+    save_overlay_page({EVIL: changed}, tmp_path / "overlay.html", {EVIL: "x.html"})
+    assert "ran = 1</script>" not in without_plotly((tmp_path / "overlay.html").read_text())
+
+
+COORDINATE = st.integers(0, 4).map(lambda n: n / 4)
+
+
+@given(st.lists(st.tuples(COORDINATE, COORDINATE), max_size=12))
+def test_the_frontier_is_what_no_other_beats(points: list[tuple[float, float]]) -> None:
+    def beaten(mine: tuple[float, float]) -> bool:
+        return any(cost <= mine[0] and metric >= mine[1] and (cost, metric) != mine for cost, metric in points)
+
+    found = frontier(points)
+    assert sorted(found) == [i for i, point in enumerate(points) if not beaten(point)]
+    assert [points[i] for i in found] == sorted(points[i] for i in found)
+
+
+def overlay(reports: dict[str, RunReport], folder: Path) -> str:
+    save_overlay_page(reports, folder / "o.html", {name: f"{name}/report.html" for name in reports})
+    return without_plotly((folder / "o.html").read_text())
+
+
+def test_runs_are_compared_by_what_all_of_them_have(tmp_path: Path) -> None:
+    channels, zeros = (real_report(name) for name in RUNS)
+    assert "Accuracy against latency in eager, batch 1<" in overlay({"c": channels, "z": zeros}, tmp_path)
+    only_large_batches = replace(zeros, latencies=zeros.latencies[1:])
+    assert "against latency in eager, batch 8<" in overlay({"c": channels, "z": only_large_batches}, tmp_path)
+    unmeasured = report_of(pruned("zeros"))
+    page = overlay({"c": channels, "z": unmeasured}, tmp_path)
+    assert "Accuracy against MACs<" in page
+    assert '<a href="z/report.html">z</a>' in page
+    assert '<td class="number">1.00</td>' in page, "zeros leave the MACs as they were"
+    uncounted = replace(channels, macs=(), latencies=())
+    assert "Accuracy against parameters<" in overlay({"c": uncounted, "z": unmeasured}, tmp_path)
+    with pytest.raises(UsageError, match=r"different metrics \(accuracy, f1\)"):
+        overlay({"c": channels, "z": replace(zeros, metric_name="f1")}, tmp_path)
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    app = typer.Typer()
+    app.command()(report_command)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for name in RUNS:
+        save_report(real_report(name), tmp_path / "my runs" / name)
+    return tmp_path / "my runs"
+
+
+def test_one_run_gets_its_page_beside_it(runs: Path) -> None:
+    assert run(runs / "zeros") == (0, f"The page is {runs / 'zeros' / 'report.html'}.\n", "")
+    assert "weights set to zero" in (runs / "zeros" / "report.html").read_text()
+    assert run(runs / "zeros", "-o", runs / "other.html")[0] == 0
+    assert (runs / "other.html").exists()
+
+
+def test_several_runs_are_laid_over_one_another(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(runs.parent)
+    assert run(runs / "zeros", runs / "channels") == (0, "The page is report.html.\n", "")
+    page = without_plotly((runs.parent / "report.html").read_text())
+    links = re.findall(r'<a href="([^"#]+)"', page)
+    assert links == ["my%20runs/zeros/report.html", "my%20runs/channels/report.html"]
+    assert all((runs.parent / link.replace("%20", " ")).exists() for link in links)
+
+
+def test_errors_are_one_sentence(runs: Path) -> None:
+    code, _, error = run(runs / "zero")
+    assert code == 2
+    assert error == f"secateur: There is no report of a run in {runs / 'zero'}; did you mean {runs / 'zeros'}?\n"
+    assert run(runs)[2].endswith("give a folder that `secateur prune` wrote.\n")
+    (runs / "zeros" / "report.json").write_text("{}")
+    code, _, error = run(runs / "zeros", runs / "channels")
+    assert code == 1
+    assert error.count("\n") == 1
+    assert "This is not the report of a run" in error
+    assert not (runs / "channels" / "report.html").exists()

@@ -1,0 +1,1 @@
+"""What tests of several rooms share: small models, runs, processes to kill, made-up measurements."""
