@@ -4,7 +4,8 @@
     python scripts/mutate_rules.py shape.py norm.py
 
 Each mutation is made in a temporary copy of the package, on which those tests of tests/couple/test_rules.py run that
-reach the mutated line. What survives either asks for a test or changes nothing that could be seen. Options: --jobs, --list.
+reach the mutated line. What survives either asks for a test or changes nothing that could be seen. Options: --jobs,
+--list.
 
 Known to change nothing: the axes of attention's second results, which nothing reads; those of native_group_norm's
 statistics and of a roll over all axes, which stay whole anyway; the order of an LSTM's directions, whose units go

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import secateur
-import secateur.surgery.cutting
 from secateur.surgery.proof import dry_run as rehearsal
 from tests.support.cutting import backward, everything, image, net, random_states
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import secateur
 import secateur.loop.task
-from tests import killable
+from tests.support import killable
 from tests.support.models import ConvNet, blobs
 
 KILLS = 24

@@ -13,7 +13,6 @@ import torch
 import torch.distributed
 
 import secateur
-import secateur.surgery.cutting
 from tests.architectures import ARCHITECTURES
 from tests.architectures.registry import call
 from tests.support.cutting import Heads, Net, assert_same_values, image, net, sequence, values

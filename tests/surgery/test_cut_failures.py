@@ -11,7 +11,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 import secateur
-import secateur.surgery.cutting
+from secateur.surgery import cutting
 from tests.support.cutting import Heads, Net, everything, image, net, sequence, states
 
 
@@ -42,9 +42,7 @@ def test_a_cut_that_fails_at_any_tensor_leaves_everything_as_it_was(
     assert axes == 7, "three projections with their biases, and the inputs of the last"
     for count in range(1, axes + 1):
         with monkeypatch.context() as patch:
-            patch.setattr(
-                secateur.surgery.cutting, "_cut_axis", failing_at(count, secateur.surgery.cutting._cut_axis, error)
-            )
+            patch.setattr(cutting, "_cut_axis", failing_at(count, cutting._cut_axis, error))
             with pytest.raises(type(error)):
                 secateur.apply(model, plan, optimizer=optimizer, verify=False)
         assert everything(model) == before
@@ -63,9 +61,7 @@ def test_a_cut_that_fails_after_the_tensors_leaves_everything_as_it_was(
     optimizer.step()
     plan = secateur.plan_channels(model, sequence(), 0.5)
     before, before_states = everything(model), states(optimizer)
-    monkeypatch.setattr(
-        secateur.surgery.cutting, step, failing_at(1, getattr(secateur.surgery.cutting, step), KeyboardInterrupt())
-    )
+    monkeypatch.setattr(cutting, step, failing_at(1, getattr(cutting, step), KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         secateur.apply(model, plan, optimizer=optimizer, verify=False)
     assert everything(model) == before
@@ -77,7 +73,7 @@ def test_ctrl_c_right_after_data_are_replaced_is_undone(count: int, monkeypatch:
     model = net()
     plan = secateur.plan_channels(model, image(), 0.5)
     before = everything(model)
-    replace, calls = secateur.surgery.cutting._replace_data, 0
+    replace, calls = cutting._replace_data, 0
 
     def interrupted(tensor: Tensor, data: Tensor) -> None:
         nonlocal calls
@@ -86,7 +82,7 @@ def test_ctrl_c_right_after_data_are_replaced_is_undone(count: int, monkeypatch:
         if calls == count:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(secateur.surgery.cutting, "_replace_data", interrupted)
+    monkeypatch.setattr(cutting, "_replace_data", interrupted)
     with pytest.raises(KeyboardInterrupt):
         secateur.apply(model, plan, verify=False)
     assert everything(model) == before

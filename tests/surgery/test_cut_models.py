@@ -13,7 +13,7 @@ import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 
 import secateur
-import secateur.surgery.cutting
+from secateur.surgery.cutting import named_tensors
 from tests.architectures import ARCHITECTURES
 from tests.support.cutting import Heads, Net, backward, everything, image, net, sequence
 
@@ -32,7 +32,7 @@ def test_a_cut_model_can_be_saved_whole(cut_net: Net) -> None:
 
 def test_a_saved_state_takes_no_more_space_than_its_values(cut_net: Net) -> None:
     """A cut that only viewed the old tensors would drag them along."""
-    for tensor in secateur.surgery.cutting.named_tensors(cut_net).values():
+    for tensor in named_tensors(cut_net).values():
         assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 

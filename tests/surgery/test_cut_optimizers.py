@@ -12,7 +12,6 @@ import torch.distributed
 from torch import Tensor, nn
 
 import secateur
-import secateur.surgery.cutting
 from tests.support.cutting import Net, assert_same_values, backward, image, net, selected, values
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {

@@ -8,16 +8,16 @@ import torch.distributed
 from torch import nn
 
 import secateur
-import secateur.surgery.cutting
+from secateur.surgery.cutting import named_tensors
 from tests.architectures import ARCHITECTURES
 from tests.support.cutting import Heads, assert_same_values, backward, image, net, selected, sequence, values
 
 
 def test_parameters_and_buffers_stay_the_same_objects() -> None:
     model = net()
-    before = {name: id(tensor) for name, tensor in secateur.surgery.cutting.named_tensors(model).items()}
+    before = {name: id(tensor) for name, tensor in named_tensors(model).items()}
     secateur.apply(model, secateur.plan_channels(model, image(), 0.5))
-    assert {name: id(tensor) for name, tensor in secateur.surgery.cutting.named_tensors(model).items()} == before
+    assert {name: id(tensor) for name, tensor in named_tensors(model).items()} == before
 
 
 def test_the_cut_values_are_the_kept_ones_and_all_others_are_untouched() -> None:

@@ -10,7 +10,6 @@ import pytest
 from torch import nn
 
 import secateur
-import secateur.surgery.cutting
 from secateur.plans.plan import TensorCut
 from secateur.surgery.proof import dry_run as rehearsal
 from secateur.surgery.proof.verifying import ProofFailed
