@@ -33,7 +33,7 @@ def save_page(path: str | Path, title: str, body: Iterable[str]) -> None:
 
 @cache
 def _part(name: str) -> Template:
-    return Template(files("secateur.report").joinpath("frame", name).read_text(encoding="utf-8"))
+    return Template(files("secateur.pages").joinpath("frame", name).read_text(encoding="utf-8"))
 
 
 def chart(figure: Any) -> str:
