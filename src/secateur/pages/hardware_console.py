@@ -8,8 +8,19 @@ from rich.console import Console
 
 from secateur.base import aligned
 from secateur.bench import MULTIPLES, Timing
+from secateur.pages.hardware_words import (
+    about_counts,
+    about_formats,
+    about_layers,
+    about_measuring,
+    about_networks,
+    about_tensor_cores,
+    about_time,
+    break_even_text,
+    claim_text,
+    product_text,
+)
 from secateur.studies import PARTS, PUBLISHED, SIDES, Bar, FormatCurve, HardwareReport
-from secateur.studies.machine import explain
 
 __all__ = ["bar_chart", "print_hardware"]
 
@@ -20,33 +31,31 @@ BAR_WIDTH = 48
 def print_hardware(report: HardwareReport, console: Console) -> None:
     out = _Writer(console)
     out.title("What pruning buys on this machine")
-    out.sentences(explain.about_measuring(report))
+    out.sentences(about_measuring(report))
     out.title("1. Zeros anywhere in a weight")
-    out.sentences(explain.about_formats(report))
+    out.sentences(about_formats(report))
     out.table("Time at 90 % zeros, × dense", _format_table(report.formats, _at_90))
     out.table(
         "Break-even: faster than dense from this share of zeros on",
-        _format_table(report.formats, explain.break_even_text),
+        _format_table(report.formats, break_even_text),
     )
     for ablation in report.ablations:
-        out.table(f"Where the time goes: {explain.product_text(ablation)}", bar_chart(ablation.bars))
-        out.sentences(explain.about_time(ablation))
+        out.table(f"Where the time goes: {product_text(ablation)}", bar_chart(ablation.bars))
+        out.sentences(about_time(ablation))
     out.title("2. 2:4 and sparse tensor cores")
-    out.sentences(explain.about_tensor_cores(report))
+    out.sentences(about_tensor_cores(report))
     if report.tensor_cores.missing:
         out.sentences(["Published speed-ups, above 1 is faster:"])
         out.sentences([f"- {each.speedup} for {each.what}: {each.source}" for each in PUBLISHED])
     out.title("3. Channels removed")
-    out.sentences([*explain.about_layers(report), *explain.about_networks(report)])
+    out.sentences([*about_layers(report), *about_networks(report)])
     out.table("Half of a layer, × the whole layer", _layer_table(report))
     out.table("Whole networks: time (and multiply-adds), × dense", _network_table(report))
     out.title("4. Which number of channels stays")
-    out.sentences(explain.about_counts(report))
+    out.sentences(about_counts(report))
     out.table("Cost of a multiply-add, × multiples of 32, by the largest divisor of the count", _count_table(report))
     out.title("The verdict")
-    out.sentences(
-        [f"- “{claim.text}”: {claim.verdict.upper()}. {explain.claim_text(claim)}" for claim in report.claims]
-    )
+    out.sentences([f"- “{claim.text}”: {claim.verdict.upper()}. {claim_text(claim)}" for claim in report.claims])
 
 
 class _Writer:

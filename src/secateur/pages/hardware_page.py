@@ -7,9 +7,20 @@ from pathlib import Path
 
 from secateur.bench import MULTIPLES
 from secateur.pages.hardware_charts import cost_charts, format_charts, layer_chart, network_chart, time_chart
+from secateur.pages.hardware_words import (
+    about_counts,
+    about_formats,
+    about_layers,
+    about_measuring,
+    about_networks,
+    about_tensor_cores,
+    about_time,
+    break_even_text,
+    claim_text,
+    product_text,
+)
 from secateur.pages.page import charts, details, paragraphs, save_page, table
 from secateur.studies import PUBLISHED, SIDES, Ablation, HardwareReport
-from secateur.studies.machine import explain
 
 __all__ = ["save_hardware_page"]
 
@@ -18,25 +29,25 @@ def save_hardware_page(report: HardwareReport, path: str | Path) -> None:
     title = "What pruning buys on this machine"
     body = [
         f"<h1>{title}</h1>",
-        paragraphs(explain.about_measuring(report)),
+        paragraphs(about_measuring(report)),
         "<h2>The verdict</h2>",
         _verdicts(report),
         "<h2>1. Zeros anywhere in a weight</h2>",
-        paragraphs(explain.about_formats(report)),
+        paragraphs(about_formats(report)),
         charts(format_charts(report)),
         "<h3>Break-even: faster than dense from this share of zeros on</h3>",
         _break_even_table(report),
         *(_where_the_time_goes(ablation) for ablation in report.ablations),
         "<h2>2. 2:4 and sparse tensor cores</h2>",
-        paragraphs(explain.about_tensor_cores(report)),
+        paragraphs(about_tensor_cores(report)),
         "<p>Published speed-ups, above 1 is faster:</p>",
         _published(),
         "<h2>3. Channels removed</h2>",
-        paragraphs([*explain.about_layers(report), *explain.about_networks(report)]),
+        paragraphs([*about_layers(report), *about_networks(report)]),
         charts([layer_chart(report), network_chart(report)]),
         details("All numbers, with their intervals", _layer_table(report), _network_table(report)),
         "<h2>4. Which number of channels stays</h2>",
-        paragraphs(explain.about_counts(report)),
+        paragraphs(about_counts(report)),
         charts(cost_charts(report)),
         "<h3>Cost of a multiply-add, × multiples of 32, by the largest divisor of the count</h3>",
         _count_table(report),
@@ -46,8 +57,8 @@ def save_hardware_page(report: HardwareReport, path: str | Path) -> None:
 
 def _where_the_time_goes(ablation: Ablation) -> str:
     return (
-        f"<h3>Where the time goes: {escape(explain.product_text(ablation))}</h3>"
-        f"{charts([time_chart(ablation)])}{paragraphs(explain.about_time(ablation))}"
+        f"<h3>Where the time goes: {escape(product_text(ablation))}</h3>"
+        f"{charts([time_chart(ablation)])}{paragraphs(about_time(ablation))}"
     )
 
 
@@ -55,7 +66,7 @@ def _verdicts(report: HardwareReport) -> str:
     names = {True: "held", False: "failed", None: "open"}
     cards = [
         f'<li class="{names[claim.held]}"><b>{escape(claim.verdict)}</b> “{escape(claim.text)}”'
-        f"<br><span>{escape(explain.claim_text(claim))}</span></li>"
+        f"<br><span>{escape(claim_text(claim))}</span></li>"
         for claim in report.claims
     ]
     return f'<ul class="verdicts">{"".join(cards)}</ul>'
@@ -74,7 +85,7 @@ def _break_even_table(report: HardwareReport) -> str:
     found = {(curve.format, curve.size, curve.batch): curve for curve in report.formats}
     head = ["", *(f"{size} × {size}, batch {batch}" for size, batch in columns)]
     names = dict.fromkeys(curve.format for curve in report.formats)
-    return table(head, [[name, *(explain.break_even_text(found[name, *col]) for col in columns)] for name in names])
+    return table(head, [[name, *(break_even_text(found[name, *col]) for col in columns)] for name in names])
 
 
 def _layer_table(report: HardwareReport) -> str:

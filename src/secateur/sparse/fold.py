@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer, DenseLinear, Pair
+from secateur.sparse.max_pooling import MaxPool2d
 from secateur.sparse.native import why_unavailable
 from secateur.sparse.nodes import anything_written, arguments, constant, same_shape, sole_user, value_of
-from secateur.sparse.pooling import MaxPool2d
 
 __all__ = ["LAYERS", "fold_graph"]
 

@@ -24,7 +24,7 @@ from secateur.base import (
     unwrap,
 )
 from secateur.capture import without_random_effects
-from secateur.channels import GroupCurve, NothingToCut, Sensitivity, plan_channels
+from secateur.channels import CutGroup, GroupCurve, NothingToCut, Sensitivity, find_cut_groups, plan_channels
 from secateur.loop import (
     Loss,
     Metric,
@@ -41,7 +41,6 @@ from secateur.loop import (
     train,
 )
 from secateur.plans import Plan
-from secateur.studies.cut_groups import CutGroup, find_cut_groups
 from secateur.studies.evaluations import SensitivityCache
 from secateur.surgery import apply
 from secateur.weights import Score

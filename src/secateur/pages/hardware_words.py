@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from statistics import median
 
 from secateur.bench import KINDS, TOLERANCE
-from secateur.studies.machine.ablation import PARTS, Ablation
-from secateur.studies.machine.claims import Claim, percent, span
-from secateur.studies.machine.hardware_report import HardwareReport
-from secateur.studies.machine.sparse_formats import BATCH_FIRST, BLOCK, KERNELS, KERNELS_IN_FOURS, FormatCurve
-from secateur.studies.machine.structured import NetworkCut
+from secateur.studies import (
+    BATCH_FIRST,
+    BLOCK,
+    KERNELS,
+    KERNELS_IN_FOURS,
+    PARTS,
+    Ablation,
+    Claim,
+    FormatCurve,
+    HardwareReport,
+    NetworkCut,
+    percent,
+    span,
+)
 
 __all__ = [
     "about_counts",

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from secateur.base import matches_any, require_known
-from secateur.channels import Dissection, dissect
+from secateur.channels.dissection import Dissection, dissect
 from secateur.couple import Bundle
 
 __all__ = ["CutGroup", "find_cut_groups"]
