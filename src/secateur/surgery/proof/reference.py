@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from secateur.surgery.proof import norms as norms  # registers its rules
 from secateur.surgery.proof.absence import RemovedIsNaN
 from secateur.surgery.proof.float64 import Float64, lifted
 
