@@ -176,7 +176,7 @@ def test_sensitivity_is_interrupted_goes_on_and_is_saved(
     slow = """
 def metric(model, loader):
     import pathlib, time
-    from secateur.task import accuracy
+    from secateur.loop import accuracy
     if pathlib.Path("wait").exists():
         time.sleep(0.3)
     with open("evaluations", "a") as log:

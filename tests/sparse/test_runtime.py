@@ -22,7 +22,7 @@ from secateur.bench.sheet import measure
 from secateur.commands.app import app
 from secateur.examples.small_resnet import SmallResNet
 from secateur.pages.run_report import load_report
-from secateur.sparse import backend, engine
+from secateur.sparse import engine
 from secateur.sparse import trial as choice
 from tests.commands.test_task_file import TASK
 from tests.support.sparse_models import CONTROL, FASTER, masked
@@ -48,13 +48,13 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(len(example_inputs))
         return real(model, example_inputs, **options)
 
-    monkeypatch.setattr(engine, "sparse_engine", counted)
+    monkeypatch.setattr("secateur.sparse.sparse_engine", counted)
     return made
 
 
 @pytest.fixture
 def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "why_unavailable", lambda: NO_COMPILER)
+    monkeypatch.setattr("secateur.sparse.why_unavailable", lambda: NO_COMPILER)
 
 
 @needs_kernels

@@ -126,7 +126,7 @@ def test_zeros_are_not_stored(tmp_path: Path) -> None:
 LOAD_ELSEWHERE = """
 import torch
 from secateur.examples.small_resnet import SmallResNet
-from secateur.sparse.stored.loading import load_engine
+from secateur import load_engine
 engine = load_engine(".", lambda: SmallResNet((8, 16)))
 torch.save(engine(torch.load("inputs")), "outputs")
 print(engine)

@@ -49,7 +49,7 @@ def command(report: HardwareReport, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ran: list[str] = []
     monkeypatch.setenv("SECATEUR_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(study, "study_hardware", lambda: ran.append("study") or report)
+    monkeypatch.setattr("secateur.studies.study_hardware", lambda: ran.append("study") or report)
     return ran
 
 
@@ -301,7 +301,7 @@ def test_ctrl_c_and_typos_are_answered_with_what_to_do(command: list[str], monke
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(study, "study_hardware", interrupted)
+    monkeypatch.setattr("secateur.studies.study_hardware", interrupted)
     stopped = CliRunner().invoke(app, ["hardware"])
     assert stopped.exit_code == 130
     assert "Stopped; nothing was kept." in stopped.stderr

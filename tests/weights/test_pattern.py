@@ -84,7 +84,7 @@ def test_ties_in_a_group_go_in_order(nm: tuple[int, int], rows: int) -> None:
 def test_the_chunks_of_a_large_layer_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = torch.rand(64, 64)
     whole = NofM(2, 4).select(scores, 1)
-    monkeypatch.setattr("secateur.pattern.CHUNK", 100)
+    monkeypatch.setattr("secateur.weights.pattern.CHUNK", 100)
     assert torch.equal(NofM(2, 4).select(scores, 1), whole)
 
 
