@@ -119,7 +119,7 @@ def test_what_was_removed_before_counts() -> None:
     model = mlp(8, 24, 30, 5)
     first = secateur.plan_channels(model, rows(8), 0.3)
     secateur.apply(model, first)
-    second = secateur.plan_channels(model, rows(8), 0.5, already=first)
+    second = secateur.plan_channels(model, rows(8), 0.5, previous=first)
     assert after(second) == {"0": 12, "2": 15}
 
 
@@ -132,7 +132,7 @@ def test_what_was_removed_before_counts_in_the_global_scope() -> None:
     first = secateur.plan_channels(model, rows(8), 0.2, scope="global")
     assert after(first) == {"2": 12}
     secateur.apply(model, first)
-    second = secateur.plan_channels(model, rows(8), 0.4, scope="global", already=first)
+    second = secateur.plan_channels(model, rows(8), 0.4, scope="global", previous=first)
     assert after(first.then(second)) == {"2": 4}
 
 

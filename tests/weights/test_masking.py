@@ -207,7 +207,7 @@ def test_a_later_plan_contains_the_earlier_one(first: float, second: float, scor
     nn.init.zeros_(model.hidden.weight[:16])  # live zeros must not be traded for pruned ones
     earlier = secateur.plan_weights(model, first, score=score, pattern=pattern, keep=["output"])
     secateur.apply(model, earlier)
-    later = secateur.plan_weights(model, second, score=score, pattern=pattern, keep=["output"], already=earlier)
+    later = secateur.plan_weights(model, second, score=score, pattern=pattern, keep=["output"], previous=earlier)
     assert not (pruned_flags(earlier) & ~pruned_flags(later)).any()
     units = later.weights // (4 if pattern else 1)
     assert later.zeros == round(second * units) * (4 if pattern else 1)
@@ -216,10 +216,10 @@ def test_a_later_plan_contains_the_earlier_one(first: float, second: float, scor
 def test_earlier_masks_that_cannot_be_contained_are_refused(convnet: ConvNet) -> None:
     earlier = secateur.plan_weights(convnet, 0.5)
     with pytest.raises(secateur.UsageError, match=r"earlier mask of conv\.weight fits no weight"):
-        secateur.plan_weights(convnet, 0.6, keep=["conv"], already=earlier)
+        secateur.plan_weights(convnet, 0.6, keep=["conv"], previous=earlier)
     with pytest.raises(secateur.UsageError, match="cuts through 4x1 blocks"):
-        secateur.plan_weights(convnet, 0.6, pattern="4x1", already=earlier)
-    counting = secateur.plan_weights(convnet, 0.6, score=lambda name, w: (1000 * w.abs()).long(), already=earlier)
+        secateur.plan_weights(convnet, 0.6, pattern="4x1", previous=earlier)
+    counting = secateur.plan_weights(convnet, 0.6, score=lambda name, w: (1000 * w.abs()).long(), previous=earlier)
     assert counting.zeros == round(0.6 * counting.weights)
 
 

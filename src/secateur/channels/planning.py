@@ -38,7 +38,7 @@ def plan_channels(
     iterations: int = 1,
     floor: float = 0.1,
     data: Iterable[Any] = (),
-    already: Plan | None = None,
+    previous: Plan | None = None,
     runtime: str = "eager",
     batch: int | None = None,
     threads: int = 1,
@@ -65,7 +65,7 @@ def plan_channels(
         iterations: rank again after every so many-th part of the amount, over what is then left.
         floor: with scope "global" or a target, the share of every group that stays at least; one unit always stays.
         data: inputs for "activation", each like `example_inputs`; the example alone by default.
-        already: the plan that made `model` what it is; what it removed counts in the amounts.
+        previous: the plan that made `model` what it is; what it removed counts in the amounts.
         runtime: for a latency: "eager", "compile", "onnxruntime" or "openvino".
         batch: for a latency, if not that of `example_inputs`.
         threads: for a latency; one thread is timed by its CPU time, several by the wall clock.
@@ -73,16 +73,16 @@ def plan_channels(
             group costs, instead of scores.
         progress: for a latency, False for silence.
     """
-    _require_options(amount, target, scope, iterations, data, already)
+    _require_options(amount, target, scope, iterations, data, previous)
     require_module(model)
     module = unwrap(model)
     if batch is not None:
         example_inputs = with_batch(example_inputs, batch)
     dissection = dissect(module, example_inputs)
-    planner = Planner(module, dissection, listed("keep", keep), per_layer or {}, already)
+    planner = Planner(module, dissection, listed("keep", keep), per_layer or {}, previous)
     scorer = ChannelScorer(module, dissection, score, data or (example_inputs,))
     planner.set_scorer(scorer)
-    alignment = find_alignment(module, dissection, multiple_of, already)
+    alignment = find_alignment(module, dissection, multiple_of, previous)
     if target is None:
         budget = Budget(scope or "layer", alignment, floor)
         planner.choose(amount, budget, iterations)
@@ -103,7 +103,7 @@ def _require_options(
     scope: str | None,
     iterations: int,
     data: Iterable[Any],
-    already: Plan | None,
+    previous: Plan | None,
 ) -> None:
     if scope not in (None, "layer", "global"):
         raise UsageError(f'There is no scope {scope!r}; choose "layer" or "global".')
@@ -111,7 +111,7 @@ def _require_options(
         raise UsageError(f"iterations is {iterations!r}; give how often to rank, 1 or more.")
     if isinstance(data, Tensor | dict):
         raise UsageError("data is a single input; give a list of inputs, each like example_inputs.")
-    if already is not None and not isinstance(already, Plan):
-        raise UsageError(f"already is a {type(already).__name__}; pass the Plan that was applied to the model.")
-    if target is not None and (amount is not None or iterations > 1 or already is not None):
-        raise UsageError("A target decides by itself how much goes; leave out amount, iterations and already.")
+    if previous is not None and not isinstance(previous, Plan):
+        raise UsageError(f"previous is a {type(previous).__name__}; pass the Plan that was applied to the model.")
+    if target is not None and (amount is not None or iterations > 1 or previous is not None):
+        raise UsageError("A target decides by itself how much goes; leave out amount, iterations and previous.")

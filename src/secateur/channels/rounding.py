@@ -38,7 +38,7 @@ class Alignment:
     depthwise: frozenset[int]
     curves: tuple[CountCurve, ...]
     """What `secateur hardware` measured on this machine; none where it has not."""
-    already: Plan | None
+    previous: Plan | None
     """What was removed before: several cuts are rounded as one would be."""
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Alignment:
 
     def _size(self, group: Group) -> int:
         name = self.dissection.name(group)
-        before = [cut.before for cut in self.already.groups if cut.name == name] if self.already else []
+        before = [cut.before for cut in self.previous.groups if cut.name == name] if self.previous else []
         return before[0] if before else len(group)
 
     def _kind(self, group: Group) -> str:
@@ -93,10 +93,10 @@ class Alignment:
 
 
 def find_alignment(
-    module: nn.Module, dissection: Dissection, multiple_of: int | None, already: Plan | None
+    module: nn.Module, dissection: Dissection, multiple_of: int | None, previous: Plan | None
 ) -> Alignment:
     parameter = next(iter(module.parameters()))
     curves = cached_curves() if parameter.device.type == "cpu" else ()
     # Tensor cores work on tiles of 16 bytes.
     tile = max(8, 16 // parameter.element_size()) if parameter.is_cuda else _LIKED
-    return Alignment(multiple_of, tile, dissection, dissection.depthwise_groups(), curves, already)
+    return Alignment(multiple_of, tile, dissection, dissection.depthwise_groups(), curves, previous)

@@ -38,7 +38,7 @@ class Planner:
         dissection: Dissection,
         keep: Sequence[str],
         per_layer: Mapping[str, Amount],
-        already: Plan | None,
+        previous: Plan | None,
     ) -> None:
         self.module = module
         self.dissection = dissection
@@ -49,7 +49,7 @@ class Planner:
             raise UsageError(f"per_layer is {per_layer!r}; give a dict such as {{'blocks.0': 0.25}}.")
         require_known("per_layer", per_layer, names)
         self.bundles = self._without(dissection.bundles, lambda group: self._kept(group, keep))
-        self.original = {group.name: group.before for group in already.groups} if already else {}
+        self.original = {group.name: group.before for group in previous.groups} if previous else {}
         self.amounts: dict[int, float] = {}
         """By the id of a bundle, how much of it is to go, as far as that was said."""
         for bundle in self.bundles:

@@ -45,7 +45,7 @@ class WeightPruner:
     def prune(self, tuner: Tuner, progress: float) -> None:
         options = options_at(self.amount, self.ranking, self.schedule, progress)
         with scored(tuner, self.ranking):
-            masks = tuner.agree(plan_weights(tuner.module, already=tuner.masks, **options))
+            masks = tuner.agree(plan_weights(tuner.module, previous=tuner.masks, **options))
         if progress >= 1:
             tuner.histogram = weight_histogram(tuner.module, masks)
         tuner.enforce(masks)
@@ -102,7 +102,7 @@ class ChannelPruner:
             target = self._target_at(progress, tuner.plan)
             options: dict[str, Any] = {**self.ranking, "target": target, "progress": False}
         else:
-            options = {**options_at(self.amount, self.ranking, self.schedule, progress), "already": tuner.plan}
+            options = {**options_at(self.amount, self.ranking, self.schedule, progress), "previous": tuner.plan}
         try:
             with scored(tuner, self.ranking):
                 plan = plan_channels(tuner.module, self.example_inputs, **options)
@@ -115,14 +115,14 @@ class ChannelPruner:
             tuner.histogram = weight_histogram(tuner.module, agreed)
         tuner.cut(agreed)
 
-    def _target_at(self, progress: float, already: Plan | None) -> str:
+    def _target_at(self, progress: float, previous: Plan | None) -> str:
         """What is to be left after this part of the way. Once cut, the model no longer tells what it was dense."""
         goal = parse_goal(str(self.target))
-        if not goal.relative or (progress >= 1 and already is None):
+        if not goal.relative or (progress >= 1 and previous is None):
             return goal.text
-        if already is None or already.outcome is None:
+        if previous is None or previous.outcome is None:
             return f"{goal.what}={goal.value**progress}"
-        return f"{goal.what}={already.outcome.dense * goal.value**progress}{goal.base_unit}"
+        return f"{goal.what}={previous.outcome.dense * goal.value**progress}{goal.base_unit}"
 
 
 def scored(tuner: Tuner, ranking: Ranking) -> AbstractContextManager[None]:

@@ -60,7 +60,7 @@ def plan_weights(
     keep: Sequence[str] = (),
     include: Sequence[str] = (),
     per_layer: Mapping[str, Amount] | None = None,
-    already: Masks | None = None,
+    previous: Masks | None = None,
 ) -> Masks:
     """Ranks the weights of `model` and selects the `amount` that matters least.
 
@@ -75,7 +75,7 @@ def plan_weights(
         include: names of biases, norms, embeddings and other parameters that are to be pruned as well.
         per_layer: amounts for single layers, by name or wildcard; the first that fits counts. These layers are
             ranked on their own and do not count in `amount`.
-        already: masks of an earlier plan of the same weights; what they prune stays pruned, and counts.
+        previous: masks of an earlier plan of the same weights; what they prune stays pruned, and counts.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"The model is a {type(model).__name__}; pass the nn.Module that holds the weights.")
@@ -91,16 +91,16 @@ def plan_weights(
         weights = _fitted(weights, left_alone, parsed, include)
     if not weights:
         raise UsageError(_nothing_to_prune(left_alone))
-    if already is not None:
-        _require_contained(already, weights, parsed)
+    if previous is not None:
+        _require_contained(previous, weights, parsed)
     for weight in weights:
         check_finite(weight)
 
     if isinstance(parsed, NofM):
         _require_amount_of(parsed, amount, per_layer)
-        layers = {weight.name: _prune_n_of_m(weight, parsed, function, already) for weight in weights}
+        layers = {weight.name: _prune_n_of_m(weight, parsed, function, previous) for weight in weights}
     else:
-        ranker = _Ranker(function, parsed, already)
+        ranker = _Ranker(function, parsed, previous)
         layers = {}
         for members, share in _pools(weights, amount, scope, per_layer or {}):
             layers.update(ranker.prune(members, share))
@@ -143,10 +143,10 @@ def _pools(
 class _Ranker:
     """Prunes a pool of weights to an exact count, by single weights or by blocks."""
 
-    def __init__(self, function: Callable[[str, Tensor], Tensor], block: Block | None, already: Masks | None) -> None:
+    def __init__(self, function: Callable[[str, Tensor], Tensor], block: Block | None, previous: Masks | None) -> None:
         self.function = function
         self.block = block
-        self.already = already
+        self.previous = previous
 
     def prune(self, pool: Sequence[Weight], share: float) -> dict[str, LayerMask]:
         # Magnitudes of float32 and narrower rank exactly in float32; any other score may come in float64.
@@ -161,7 +161,7 @@ class _Ranker:
 
     def _scores(self, weight: Weight) -> Tensor:
         """One score a unit. What is already pruned scores infinite, so that the choice is among the others."""
-        if self.function is l1 and self.block is None and self.already is None:
+        if self.function is l1 and self.block is None and self.previous is None:
             return full_tensor(weight.tensor.detach())  # the ranking ignores signs: no copy is needed
         scores = score_weight(weight, self.function)
         if self.block:
@@ -171,9 +171,9 @@ class _Ranker:
         return scores if pruned is None else scores.masked_fill(pruned.to(scores.device), float("inf"))
 
     def _pruned_units(self, weight: Weight) -> Tensor | None:
-        if self.already is None or weight.name not in self.already.layers:
+        if self.previous is None or weight.name not in self.previous.layers:
             return None
-        pruned = self.already.layers[weight.name].pruned()
+        pruned = self.previous.layers[weight.name].pruned()
         if self.block:
             assert weight.input_dim is not None
             pruned = self.block.reduce(pruned.float(), weight.input_dim) == self.block.size
@@ -186,7 +186,7 @@ class _Ranker:
     def _mask(self, weight: Weight, cutoff: Cutoff, wide: bool) -> tuple[LayerMask, Cutoff]:
         scores = self._scores(weight)
         selected, cutoff = _select_packed(scores, cutoff, wide)
-        if self.block is None and self.already is None:
+        if self.block is None and self.previous is None:
             zeros = int(np.bitwise_count(selected).sum())
             return LayerMask(tuple(weight.tensor.shape), selected, zeros), cutoff
         flags = torch.from_numpy(np.unpackbits(selected, count=scores.numel()).view(bool)).view(scores.shape)
@@ -209,16 +209,16 @@ def _select_packed(scores: Tensor, cutoff: Cutoff, wide: bool) -> tuple[np.ndarr
 
 
 def _prune_n_of_m(
-    weight: Weight, pattern: NofM, function: Callable[[str, Tensor], Tensor], already: Masks | None
+    weight: Weight, pattern: NofM, function: Callable[[str, Tensor], Tensor], previous: Masks | None
 ) -> LayerMask:
     assert weight.input_dim is not None
     scores = score_weight(weight, function)
-    if already is not None and weight.name in already.layers:
+    if previous is not None and weight.name in previous.layers:
         # Below every other score, so that pruned weights are the first to go; the score itself is never negative.
-        scores = scores.masked_fill(already.layers[weight.name].pruned().to(scores.device), -1.0)
+        scores = scores.masked_fill(previous.layers[weight.name].pruned().to(scores.device), -1.0)
     removed = pattern.select(scores, weight.input_dim)
-    if already is not None and weight.name in already.layers:
-        removed |= already.layers[weight.name].pruned().to(removed.device)
+    if previous is not None and weight.name in previous.layers:
+        removed |= previous.layers[weight.name].pruned().to(removed.device)
     return LayerMask.pack(removed)
 
 
@@ -245,10 +245,10 @@ def _require_fit(weights: Iterable[Weight], pattern: NofM | Block) -> None:
         raise UsageError(f"The pattern {pattern} does not divide {shown}{more}; leave them dense with keep=[{names}].")
 
 
-def _require_contained(already: Masks, weights: Sequence[Weight], pattern: NofM | Block | None) -> None:
+def _require_contained(previous: Masks, weights: Sequence[Weight], pattern: NofM | Block | None) -> None:
     """Refuses earlier masks that the new ones cannot contain."""
     ranked = {weight.name: weight for weight in weights}
-    for name, layer in already.layers.items():
+    for name, layer in previous.layers.items():
         if name not in ranked or tuple(ranked[name].tensor.shape) != layer.shape:
             raise UsageError(f"The earlier mask of {name} fits no weight in this ranking; plan the same weights again.")
         if isinstance(pattern, Block):
