@@ -132,7 +132,7 @@ def mistakes(folder: Path) -> Path:
     ("args", "code", "words"),
     [
         ("measure taks.py", 2, "There is no task file taks.py; did you mean task.py?"),
-        ("measure task.py runs/zeros-9", 2, "There is no run in runs/zeros-9; did you mean zeros-90?"),
+        ("measure task.py runs/zeros-9", 2, "There is no run in runs/zeros-9; did you mean runs/zeros-90?"),
         ("measure task.py runs", 2, "There is no run in runs; give a folder"),
         ("measure task.py runs/unfinished", 2, "has not ended yet"),
         ("measure other.py runs/zeros-90", 2, "pruned another architecture"),

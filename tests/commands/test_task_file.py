@@ -97,7 +97,7 @@ def test_a_file_may_be_called_like_a_module_that_is_in_use(write: Write) -> None
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("taks.py", "There is no task file .*taks.py; did you mean task.py\\?"),
+        ("taks.py", "There is no task file .*taks.py; did you mean .*task.py\\?"),
         ("nothing_like_it.py", "There is no task file .*; check the path."),
         ("nowhere/task.py", "There is no task file .*; check the path."),
         ("folder", "is a folder; give the task file in it"),
@@ -246,7 +246,7 @@ def test_files_that_hold_no_weights(write: Write, tmp_path: Path) -> None:
         "list.pt": "holds list, not a state dict",
         "text.pt": "holds no weights that can be read",
         "text.safetensors": "holds no weights that can be read",
-        "whloe.pt": r"There is no file .*; did you mean whole.pt\?",
+        "whloe.pt": r"There is no file .*; did you mean .*whole.pt\?",
         "": "is a folder; give a file of weights",
     }.items():
         with pytest.raises(UsageError, match=words):

@@ -8,6 +8,7 @@ from secateur.base.errors import SecateurWarning as SecateurWarning
 from secateur.base.errors import UsageError as UsageError
 from secateur.base.errors import in_brief as in_brief
 from secateur.base.files import PARTIAL as PARTIAL
+from secateur.base.files import did_you_mean_path as did_you_mean_path
 from secateur.base.files import flush_folder as flush_folder
 from secateur.base.files import replace_file as replace_file
 from secateur.base.files import saving as saving
@@ -26,11 +27,14 @@ from secateur.base.models import require_module as require_module
 from secateur.base.models import training as training
 from secateur.base.models import unwrap as unwrap
 from secateur.base.names import LeftAlone as LeftAlone
+from secateur.base.names import did_you_mean as did_you_mean
 from secateur.base.names import first_match as first_match
 from secateur.base.names import left_alone_lines as left_alone_lines
 from secateur.base.names import listed as listed
 from secateur.base.names import matches_any as matches_any
+from secateur.base.names import nearest as nearest
 from secateur.base.names import require_known as require_known
+from secateur.base.names import require_one_of as require_one_of
 from secateur.base.progress import progress_bar as progress_bar
 from secateur.base.progress import steps as steps
 from secateur.base.progress import working as working

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from secateur.base.errors import SecateurError
+from secateur.base.names import nearest
 
-__all__ = ["flush_folder", "replace_file", "saving", "write_text"]
+__all__ = ["did_you_mean_path", "flush_folder", "replace_file", "saving", "write_text"]
 
 PARTIAL = ".partial"
 
@@ -67,6 +68,14 @@ def saving(path: Path) -> Iterator[None]:
             f"{path} could not be written ({error}); {free:,.0f} MB are free there. "
             "Free some space or choose another folder, then start again: what was saved before is intact."
         ) from error
+
+
+def did_you_mean_path(path: Path, otherwise: str = "check the path.", folder: bool = False) -> str:
+    """Ends a sentence that finds no file, or folder, at `path`: with its neighbour that is nearly called so."""
+    if path.exists() or not path.parent.is_dir():
+        return otherwise
+    close = nearest(path.name, [entry.name for entry in path.parent.iterdir() if entry.is_dir() == folder])
+    return otherwise if close is None else f"did you mean {path.with_name(close)}?"
 
 
 def _safetensor_error() -> type[Exception]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
@@ -14,6 +14,25 @@ from secateur.base.text import layers_text
 __all__ = ["LeftAlone", "first_match", "left_alone_lines", "listed", "matches_any", "require_known"]
 
 Value = TypeVar("Value")
+
+
+def nearest(word: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
+    """The known word that a person who wrote `word` most likely meant; None where none is close."""
+    return next(iter(get_close_matches(word, list(known), 1, similarity)), None)
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
+    """Ends a sentence that refuses a word."""
+    close = nearest(word, known)
+    return otherwise if close is None else f"did you mean {close!r}?"
+
+
+def require_one_of(what: str, word: object, known: Collection[str], besides: str = "") -> None:
+    """Refuses a word that is not known. `besides` follows the list of those that are."""
+    if word not in list(known):  # which may be a dict, and the word not hashable
+        close = nearest(str(word), known)
+        hint = f" Did you mean {close!r}?" if close else ""
+        raise UsageError(f"There is no {what} {word!r}; choose one of {', '.join(known)}{besides}.{hint}")
 
 
 @dataclass(frozen=True)
@@ -46,9 +65,8 @@ def require_known(option: str, patterns: Iterable[str], names: Sequence[str]) ->
     """Refuses a pattern that names nothing, because a typo there would prune what the user wanted to protect."""
     for pattern in patterns:
         if not any(_matches(pattern, name) for name in names):
-            prefixes = {prefix for name in names for prefix in _prefixes(name)}
-            close = difflib.get_close_matches(pattern, sorted(prefixes), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"parameters are called, for example, {names[:3]}."
+            prefixes = sorted({prefix for name in names for prefix in _prefixes(name)})
+            hint = did_you_mean(pattern, prefixes, f"parameters are called, for example, {names[:3]}.")
             raise UsageError(f"{option} names {pattern!r}, but nothing prunable in the model is called that; {hint}")
 
 

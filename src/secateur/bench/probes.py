@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from secateur.base import UsageError
+from secateur.base import require_one_of
 from secateur.bench.onnx_layers import Node, onnx_graph
 from secateur.bench.runtimes import Call, available_runtimes, open_in_onnxruntime
 
@@ -28,10 +27,7 @@ def runtimes_here() -> tuple[str, ...]:
 
 
 def require_kind(kind: str) -> None:
-    if kind not in KINDS:
-        close = get_close_matches(str(kind), KINDS, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise UsageError(f"There is no measured kind of layer {kind!r}; choose one of {', '.join(KINDS)}.{hint}")
+    require_one_of("measured kind of layer", kind, KINDS)
 
 
 def chain(kind: str, widths: Sequence[int]) -> nn.Sequential:

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +22,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from secateur.base import SecateurError, UsageError, as_call, batch_of, copied, in_signature_order, tensors_in
+from secateur.base import (
+    SecateurError,
+    UsageError,
+    as_call,
+    batch_of,
+    copied,
+    in_signature_order,
+    require_one_of,
+    tensors_in,
+)
 from secateur.bench.clocks import Clock, cuda_clock, process_clock, thread_clock, wall_clock
 from secateur.bench.to_onnx import export_onnx
 
@@ -89,11 +97,8 @@ def available_runtimes() -> list[str]:
 
 
 def find_runtime(name: str) -> Runtime:
-    runtime = RUNTIMES.get(name)
-    if runtime is None:
-        close = get_close_matches(name, RUNTIMES, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise UsageError(f"There is no runtime {name!r}; choose one of {', '.join(RUNTIMES)}.{hint}")
+    require_one_of("runtime", name, RUNTIMES)
+    runtime = RUNTIMES[name]
     if runtime.missing:
         raise UsageError(
             f"The runtime {name} needs {' and '.join(runtime.missing)}: pip install 'secateur[{name}]', or choose one "

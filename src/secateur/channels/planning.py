@@ -8,7 +8,17 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from secateur.base import Amount, UsageError, batch_of, cache_folder, listed, require_module, unwrap, with_batch
+from secateur.base import (
+    Amount,
+    UsageError,
+    batch_of,
+    cache_folder,
+    listed,
+    require_module,
+    require_one_of,
+    unwrap,
+    with_batch,
+)
 from secateur.channels.budget import Budget
 from secateur.channels.dissection import dissect
 from secateur.channels.rounding import find_alignment
@@ -105,8 +115,8 @@ def _require_options(
     data: Iterable[Any],
     previous: Plan | None,
 ) -> None:
-    if scope not in (None, "layer", "global"):
-        raise UsageError(f'There is no scope {scope!r}; choose "layer" or "global".')
+    if scope is not None:
+        require_one_of("scope", scope, ("layer", "global"))
     if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
         raise UsageError(f"iterations is {iterations!r}; give how often to rank, 1 or more.")
     if isinstance(data, Tensor | dict):

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secateur.base import UsageError
+from secateur.base import UsageError, require_one_of
 from secateur.capture import Value, find_sites, mean_magnitudes
 from secateur.channels.dissection import Dissection
 from secateur.couple import Group, Member, Removal
@@ -32,10 +32,8 @@ class ChannelScorer:
     """Scores the units of groups, over whatever is still alive."""
 
     def __init__(self, module: nn.Module, dissection: Dissection, score: Score, data: Iterable[Any]) -> None:
-        if not callable(score) and score not in CHANNEL_SCORES:
-            raise UsageError(
-                f"There is no score {score!r}; choose one of {', '.join(CHANNEL_SCORES)}, or pass a function."
-            )
+        if not callable(score):
+            require_one_of("score", score, CHANNEL_SCORES, ", or pass a function")
         self.dissection = dissection
         # Without weights there is nothing to rank: any channel is as good as another.
         self.on_meta = any(parameter.device.type == "meta" for parameter in module.parameters())

@@ -6,13 +6,12 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from secateur.base import SecateurError, UsageError, aligned, require_format, write_text
+from secateur.base import SecateurError, UsageError, aligned, did_you_mean, require_format, write_text
 
 __all__ = ["GroupCurve", "Sensitivity"]
 
@@ -66,8 +65,7 @@ class Sensitivity:
         """By the name of any group that is cut with it."""
         if group not in self._curves:
             names = list(self._curves)
-            close = get_close_matches(group, names, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"groups are called, for example, {names[:3]}."
+            hint = did_you_mean(group, names, f"groups are called, for example, {names[:3]}.")
             raise UsageError(f"There is no group {group!r}; {hint}")
         return self._curves[group]
 

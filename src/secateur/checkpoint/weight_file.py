@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from secateur.base import UsageError, in_brief
+from secateur.base import UsageError, did_you_mean_path, in_brief
 from secateur.checkpoint.reading import MASK
 
 __all__ = ["load_weights"]
@@ -44,9 +43,7 @@ def _read(file: Path) -> Mapping[str, Any]:
     if file.is_dir():
         raise UsageError(f"{file} is a folder; give a file of weights, such as {file / 'model.safetensors'}.")
     if not file.is_file():
-        near = [entry.name for entry in file.parent.iterdir()] if file.parent.is_dir() else []
-        close = get_close_matches(file.name, near, 1)
-        raise UsageError(f"There is no file {file}; {f'did you mean {close[0]}?' if close else 'check the path.'}")
+        raise UsageError(f"There is no file {file}; {did_you_mean_path(file)}")
     try:
         if file.suffix == ".safetensors":
             return load_file(file)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
-from secateur.base import UsageError
+from secateur.base import UsageError, did_you_mean_path
 from secateur.commands.settings import SETTINGS_FILE, read_settings
 from secateur.commands.task_file import TaskFile, load_task
 
@@ -17,10 +16,8 @@ def task_and_runs(what: Sequence[str], given: str | None) -> tuple[TaskFile, lis
     """A person names a task and then runs of it, or only the runs."""
     first = Path(what[0])
     first_is_run = first.is_dir()
-    if not first.exists() and first.suffix != ".py" and first.parent.is_dir():
-        folders = [entry.name for entry in first.parent.iterdir() if entry.is_dir()]
-        if close := get_close_matches(first.name, folders, 1):
-            raise UsageError(f"There is no folder {first}; did you mean {first.parent / close[0]}?")
+    if first.suffix != ".py" and (hint := did_you_mean_path(first, "", folder=True)):
+        raise UsageError(f"There is no folder {first}; {hint}")
     runs = [Path(run) for run in (what if first_is_run else what[1:])]
     if not first_is_run:
         if given is not None:
@@ -38,7 +35,8 @@ def task_of_run(run: Path, given: str | None) -> TaskFile:
     if given is not None:
         return load_task(given)
     if not run.is_dir():
-        raise UsageError(f"There is no folder {run}; give the folder of a finished run.")
+        hint = did_you_mean_path(run, "give the folder of a finished run.", folder=True)
+        raise UsageError(f"There is no folder {run}; {hint}")
     file = run / SETTINGS_FILE
     named = read_settings(file).get("task") if file.is_file() else None
     if not isinstance(named, str):

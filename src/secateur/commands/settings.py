@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from secateur.base import SecateurError, UsageError
+from secateur.base import SecateurError, UsageError, did_you_mean, did_you_mean_path
 
 __all__ = ["SETTINGS_FILE", "Settings", "read_settings", "write_settings"]
 
@@ -24,10 +23,7 @@ def read_settings(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        near = [entry.name for entry in file.parent.glob("*.toml")] if file.parent.is_dir() else []
-        close = get_close_matches(file.name, near, 1)
-        hint = f"did you mean {close[0]}?" if close else "check the path."
-        raise UsageError(f"There are no settings {file}; {hint}") from None
+        raise UsageError(f"There are no settings {file}; {did_you_mean_path(file)}") from None
     except (OSError, ValueError, RecursionError) as error:  # tomllib's own error is a ValueError
         raise UsageError(f"{file} is no TOML that can be read ({error}); mend it there.") from None
 
@@ -73,8 +69,7 @@ def _by_parameter(context: typer.Context, settings: Mapping[str, Any], file: Pat
     for name, value in settings.items():
         option = name.replace("_", "-")
         if option not in options:
-            close = get_close_matches(option, options, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"choose among {', '.join(options)}."
+            hint = did_you_mean(option, options, f"choose among {', '.join(options)}.")
             raise UsageError(f"{file} sets {name!r}, which is no option of `{context.command_path}`; {hint}")
         if isinstance(value, dict) or (
             isinstance(value, list) and any(isinstance(item, dict | list) for item in value)

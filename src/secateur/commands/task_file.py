@@ -23,14 +23,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from secateur.base import SecateurError, UsageError, found_in_batch, in_brief
+from secateur.base import SecateurError, UsageError, did_you_mean_path, found_in_batch, in_brief, nearest
 from secateur.checkpoint import load_weights
 from secateur.loop import Loss, Metric, accuracy, classification_loss
 
@@ -99,8 +98,7 @@ def _run_file(path: Path) -> ModuleType:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give the task file in it, such as {path / 'task.py'}.")
     if not path.is_file():
-        near = [entry.name for entry in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        raise UsageError(f"There is no task file {path}; {_did_you_mean(path.name, near) or 'check the path.'}")
+        raise UsageError(f"There is no task file {path}; {did_you_mean_path(path)}")
     # Processes that load data look the module up by the file's own name, so it takes another only where that is in use.
     name = path.stem if path.stem not in sys.modules else f"secateur_task_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.absolute())
@@ -130,9 +128,8 @@ def _import_module(name: str) -> ModuleType:
         except (TypeError, ValueError):  # a name that no module can have
             spec = None
     if spec is None:
-        near = [entry.name for entry in Path.cwd().glob("*.py")]
         advice = "give the path to a Python file, or a module that can be imported."
-        raise UsageError(f"There is no task {name}; {_did_you_mean(f'{name}.py', near) or advice}")
+        raise UsageError(f"There is no task {name}; {did_you_mean_path(Path(f'{name}.py'), advice)}")
     with _one_sentence(Path(spec.origin or name)):
         return importlib.import_module(name)
 
@@ -165,18 +162,12 @@ def _refuse_misspelt(module: ModuleType, functions: dict[str, Any], shown: str) 
     missing = [name for name, function in functions.items() if function is None]
     for name, value in vars(module).items():
         own = inspect.isfunction(value) and value.__module__ == module.__name__
-        if own and name not in functions and not name.startswith("_"):
-            close = get_close_matches(name, missing, 1, _CLOSE)
-            if close:
-                raise UsageError(
-                    f"{shown} has a function {name}; did you mean {close[0]}? If not, call it _{name}, so that it is "
-                    "clear that secateur does not need it."
-                )
-
-
-def _did_you_mean(name: str, candidates: Sequence[str]) -> str:
-    close = get_close_matches(name, candidates, 1)
-    return f"did you mean {close[0]}?" if close else ""
+        spare = own and name not in functions and not name.startswith("_")
+        if spare and (close := nearest(name, missing, _CLOSE)):
+            raise UsageError(
+                f"{shown} has a function {name}; did you mean {close}? If not, call it _{name}, so that it is clear "
+                "that secateur does not need it."
+            )
 
 
 def _first_inputs(shown: str, model: Callable[[], Any], eval_data: Callable[[], Any], loss: Loss) -> Any:

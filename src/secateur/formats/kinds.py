@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from secateur.base import UsageError
+from secateur.base import UsageError, require_one_of
 from secateur.bench import RUNTIMES, Loaded, open_in_onnxruntime, open_in_openvino, write_onnx
 from secateur.formats.int8_onnx import quantise_onnx
 from secateur.formats.int8_openvino import quantise_openvino
@@ -86,11 +85,8 @@ _KNOWN_MODULES = ("builtins", "collections", "torch", "__main__")
 
 
 def find_format(name: str) -> Format:
-    found = FORMATS.get(name)
-    if found is None:
-        close = get_close_matches(str(name), FORMATS, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise UsageError(f"There is no format {name!r}; choose one of {', '.join(FORMATS)}.{hint}")
+    require_one_of("format", name, FORMATS)
+    found = FORMATS[name]
     if missing := RUNTIMES[found.runtime_name].missing:  # no file counts unless it was run
         raise UsageError(
             f"Export to {name} needs {' and '.join(missing)}: pip install 'secateur[{found.runtime_name}]'."

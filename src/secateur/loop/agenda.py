@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from secateur.base import UsageError, parse_share
+from secateur.base import UsageError, parse_share, require_one_of
 
 __all__ = [
     "Agenda",
@@ -87,8 +87,7 @@ class Agenda:
 def make_agenda(
     schedule: Schedule, cuts: int, train_epochs: float, finetune_epochs: float, epoch_batches: int
 ) -> Agenda:
-    if schedule not in ("one-shot", "iterative", "gradual"):
-        raise UsageError(f'There is no schedule {schedule!r}; choose "one-shot", "iterative" or "gradual".')
+    require_one_of("schedule", schedule, ("one-shot", "iterative", "gradual"))
     if schedule == "iterative" and (not isinstance(cuts, int) or cuts < 1):
         raise UsageError(f"cuts is {cuts!r}; give the number of cuts of the iterative schedule, 1 or more.")
     if schedule == "gradual" and finetune_epochs == 0:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from secateur.base import UsageError
+from secateur.base import UsageError, require_one_of
 
 __all__ = ["Recipe", "learning_rate_factor", "make_optimizer"]
 
@@ -43,8 +43,7 @@ class Recipe:
                 f'The optimizer {self.optimizer!r} is neither "adamw" nor "sgd" nor a function of the model; pass, for '
                 "example, lambda model: torch.optim.Adam(model.parameters(), 1e-3)."
             )
-        if self.lr_schedule not in ("cosine", "linear", "constant"):
-            raise UsageError(f'There is no lr_schedule {self.lr_schedule!r}; choose "cosine", "linear" or "constant".')
+        require_one_of("lr_schedule", self.lr_schedule, ("cosine", "linear", "constant"))
         for name in ("lr", "finetune_scale", "temperature"):
             if not (_is_number(value := getattr(self, name)) and value > 0):
                 raise UsageError(f"{name} is {value!r}; give a number above 0.")

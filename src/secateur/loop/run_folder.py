@@ -11,14 +11,23 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 from torch import nn
 
-from secateur.base import PARTIAL, SecateurError, UsageError, flush_folder, from_json, saving, to_json, write_text
+from secateur.base import (
+    PARTIAL,
+    SecateurError,
+    UsageError,
+    did_you_mean_path,
+    flush_folder,
+    from_json,
+    saving,
+    to_json,
+    write_text,
+)
 from secateur.checkpoint import RECORD_FILE, Opened, restore, save
 from secateur.loop.histogram import WeightHistogram
 from secateur.loop.identity import digest_of_architecture
@@ -166,9 +175,7 @@ def load_run(folder: str | Path, model: nn.Module) -> Result:
     """The outcome of a finished run of `prune` or `train`; `model`, of the run's architecture, becomes its model."""
     path = Path(folder)
     if not (path / RUN_FILE).is_file():
-        near = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
-        close = [] if path.is_dir() else get_close_matches(path.name, near, 1)
-        hint = f"did you mean {close[0]}?" if close else "give a folder that prune or train got as run_dir."
+        hint = did_you_mean_path(path, "give a folder that prune or train got as run_dir.", folder=True)
         raise UsageError(f"There is no run in {path}; {hint}")
     if not (path / RECORD_FILE).is_file():
         raise UsageError(f"The run in {path} has not ended yet; let it go on first, with the call that started it.")

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from secateur.base import Damaged, LeftAlone, SecateurError, UsageError, from_json, require_format, to_json, write_text
+from secateur.base import (
+    Damaged,
+    LeftAlone,
+    SecateurError,
+    UsageError,
+    did_you_mean_path,
+    from_json,
+    require_format,
+    to_json,
+    write_text,
+)
 from secateur.bench import Machine, Timing
 from secateur.loop import Record, WeightHistogram
 from secateur.plans import GroupCut
@@ -137,9 +146,7 @@ def load_report(folder: str | Path) -> RunReport:
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        near = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
-        close = [] if path.is_dir() else get_close_matches(path.name, near, 1)
-        hint = f"did you mean {path.parent / close[0]}?" if close else "give a folder that `secateur prune` wrote."
+        hint = did_you_mean_path(path, "give a folder that `secateur prune` wrote.", folder=True)
         raise UsageError(f"There is no report of a run in {path}; {hint}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise SecateurError(f"{file} cannot be read ({error}); make the run again.") from error

@@ -7,7 +7,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from secateur.base import SecateurError, UsageError, aligned, as_call, copied, copy_of_model, in_brief, unwrap, working
+from secateur.base import (
+    SecateurError,
+    UsageError,
+    aligned,
+    as_call,
+    copied,
+    copy_of_model,
+    in_brief,
+    require_module,
+    unwrap,
+    working,
+)
 from secateur.bench import require_threads, this_machine
 from secateur.capture import without_random_effects
 from secateur.sparse.backend import why_unavailable
@@ -100,8 +111,7 @@ def sparse_engine(model: nn.Module, example_inputs: Any, *, threads: int = 1, pr
 
 
 def _require_model(model: nn.Module) -> None:
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"The model is a {type(model).__name__}; pass a torch.nn.Module.")
+    require_module(model)
     for name, parameter in model.named_parameters():
         if parameter.device.type != "cpu":
             raise UsageError(

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from secateur.base import SecateurError, UsageError
+from secateur.base import SecateurError, UsageError, require_one_of
 from secateur.sparse import backend
 from secateur.sparse.native import ACTIVATIONS
 from secateur.sparse.packed import PackedMatrix, lies_flat
@@ -149,8 +149,7 @@ class SparseConv2d(nn.Module):
 
 
 def _known(activation: str) -> str:
-    if activation not in ACTIVATIONS:
-        raise UsageError(f"There is no activation {activation!r}; choose one of {', '.join(ACTIVATIONS)}.")
+    require_one_of("activation", activation, ACTIVATIONS)
     return activation
 
 

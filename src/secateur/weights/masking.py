@@ -21,6 +21,8 @@ from secateur.base import (
     matches_any,
     parse_amount,
     require_known,
+    require_module,
+    require_one_of,
     unwrap,
 )
 from secateur.plans import LayerMask, Masks
@@ -77,12 +79,10 @@ def plan_weights(
             ranked on their own and do not count in `amount`.
         previous: masks of an earlier plan of the same weights; what they prune stays pruned, and counts.
     """
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"The model is a {type(model).__name__}; pass the nn.Module that holds the weights.")
+    require_module(model)
     keep, include = listed("keep", keep), listed("include", include)
     module = unwrap(model)
-    if scope not in ("global", "layer"):
-        raise UsageError(f'There is no scope {scope!r}; choose "global" or "layer".')
+    require_one_of("scope", scope, ("global", "layer"))
     parsed = parse_pattern(pattern) if pattern is not None else None
     function = resolve_score(score)
     weights, left_alone = find_weights(module, keep, include)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from secateur.base import UsageError, full_tensor
+from secateur.base import UsageError, full_tensor, require_one_of
 from secateur.weights.prunable import Weight
 
 __all__ = ["SCORES", "Score", "resolve_score", "score_weight"]
@@ -49,8 +49,7 @@ SCORES: dict[str, Callable[[str, Tensor], Tensor]] = {"l1": l1, "l2": l2, "taylo
 def resolve_score(score: Score) -> Callable[[str, Tensor], Tensor]:
     if callable(score):
         return score
-    if score not in SCORES:
-        raise UsageError(f"There is no score {score!r}; choose one of {', '.join(SCORES)}, or pass a function.")
+    require_one_of("score", score, SCORES, ", or pass a function")
     return SCORES[score]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from secateur.base import UsageError
+from secateur.base import UsageError, require_one_of
 from secateur.bench import available_runtimes, find_runtime
 
 __all__ = ["Goal", "parse_goal", "require_runtime"]
@@ -46,10 +45,7 @@ def parse_goal(target: str) -> Goal:
     if not isinstance(target, str):
         raise UsageError(f"The target is {target!r}; give a text such as {_EXAMPLES}.")
     what, equals, amount = (part.strip() for part in target.partition("="))
-    if what not in _UNITS:
-        close = get_close_matches(what, _UNITS, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise UsageError(f"There is no target {what!r}; give one of {', '.join(_UNITS)}, such as {_EXAMPLES}.{hint}")
+    require_one_of("target", what, _UNITS, f", such as {_EXAMPLES}")
     match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%|[A-Za-zµ]*)", amount) if equals else None
     if match is None:
         raise UsageError(f"The target {target!r} has no amount that can be read; write it as {_EXAMPLES}.")
