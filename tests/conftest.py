@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
+from collections.abc import Iterator
+from pathlib import Path
 
-# Before torch is loaded, and for every program that a test starts: threads that wait for a busy core cost more than
-# they bring, and two test processes share the cores.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+from tests.support.surroundings import HOME, lead_programs_to  # isort: split
 
 import pytest
 import torch
@@ -17,6 +16,8 @@ from torch.utils.data import DataLoader
 
 import secateur
 from secateur.bench import timing
+from secateur.bench.hardware_cache import hardware_file
+from secateur.bench.machine import this_machine
 from secateur.channels import anatomy, planning
 from secateur.channels.dissection import Dissection, dissect
 from tests.support.cutting import Net, image, net
@@ -24,7 +25,8 @@ from tests.support.models import ConvNet, blobs
 
 settings.register_profile("secateur", deadline=None, derandomize=True)
 settings.load_profile("secateur")
-
+HOME.set_trap(hardware_file(this_machine()).name)
+lead_programs_to(Path(secateur.__file__).parents[1], Path(__file__).parents[1])
 
 LONGEST = "docs architectures rules app resume browser distributed exporting target engine random_graphs sheet"
 """The files to begin with: two processes take one file after the other, and a long one at the end keeps one waiting."""
@@ -52,10 +54,20 @@ def _one_thread_one_seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _cache_of_the_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For fixtures that tests share, which begin before the cache of any one of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECATEUR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was measured on the machine that runs the tests decides nothing in them."""
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What was measured on the machine that runs the tests decides nothing in them, and they leave nothing there."""
     monkeypatch.setenv("SECATEUR_CACHE", str(tmp_path_factory.mktemp("cache")))
+    yield
+    HOME.assert_untouched()
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import secateur
 from tests.attacks import make
 from tests.attacks.make import CORPUS, MARKER, victim
 from tests.support.checkpoints import Language, masked, state_bits
+from tests.support.forked import Program
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,15 +41,7 @@ print(json.dumps(said))
 
 def load_all(corpus: Path, cwd: Path) -> dict[str, str]:
     """In a process that may take 200 MB and a minute, and that any other error ends."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD_THEM_ALL, str(corpus)],
-        cwd=cwd,
-        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = Program(LOAD_THEM_ALL, corpus, folder=cwd, environment={"PATH": ""}).wait()
     assert done.returncode == 0, done.stderr[-3000:]
     said: dict[str, str] = json.loads(done.stdout)
     return said

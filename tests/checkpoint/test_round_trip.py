@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import secateur
 from secateur.plans.masks import LayerMask
 from tests.support.checkpoints import Language, assert_loads_as, bits, masked, pruned, state_bits, words
 from tests.support.cutting import Heads, Net, image, net, sequence
+from tests.support.forked import Program
 
 CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "convolutions": (Net, image),
@@ -339,8 +338,8 @@ def test_a_new_process_loads_it_without_the_full_size_model(tmp_path: Path) -> N
     plan = secateur.Plan.from_json({"format": "secateur-plan", "version": 1, "tensors": tensors, **numbers, **lists})
     model = nn.Sequential(nn.Linear(256, 1000), nn.ReLU(), nn.Linear(1000, 256))
     secateur.save(model, plan, tmp_path)
-    script = [sys.executable, "-c", IN_A_NEW_PROCESS, str(tmp_path)]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=True)
+    done = Program(IN_A_NEW_PROCESS, tmp_path).wait()
+    assert done.returncode == 0, done.stderr
     digest, megabytes = done.stdout.split()
     assert digest == hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
     assert int(megabytes) < 100

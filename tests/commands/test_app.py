@@ -1,16 +1,13 @@
 """The command line as a person meets it: help, typos, the demo, interruption, and exit codes."""
 
 import json
-import os
-import pty
 import re
 import resource
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,14 +19,15 @@ from secateur.pages.curve import save_curve
 from secateur.pages.demo_console import rule_of_thumb, speed_verdict
 from secateur.plans.masks import Masks
 from tests.support.brief import SHORT_TIMINGS, write_few_images
+from tests.support.forked import Program
+from tests.support.terminal import seen_on_a_terminal
 
 MAIN = "from secateur.commands.app import main; main()"
-COMMAND = [sys.executable, "-c", MAIN]
-BRIEF = [sys.executable, "-c", SHORT_TIMINGS + MAIN]
+BRIEF = SHORT_TIMINGS + MAIN
 
 
-def run(*args: str, command: Sequence[str] = COMMAND, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*command, *args], capture_output=True, text=True, timeout=300, check=False, **options)
+def run(*args: str, command: str = MAIN, **options: Any) -> subprocess.CompletedProcess[str]:
+    return Program(command, *args, **options).wait()
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -70,7 +68,7 @@ def test_typos_are_answered_with_what_was_meant() -> None:
 
 @pytest.mark.parametrize("args", [["--data", "/nowhere"], ["--epochs", "-1"], ["--epochs", "many"], ["--seed", "-1"]])
 def test_usage_errors_exit_with_2_and_no_traceback(args: list[str], tmp_path: Path) -> None:
-    done = run("demo", *args, cwd=tmp_path)
+    done = run("demo", *args, folder=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.strip()
@@ -85,17 +83,18 @@ def test_a_file_in_the_way_is_a_usage_error(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_failures_exit_with_1_and_debug_shows_the_traceback(tmp_path: Path) -> None:
-    def let_no_file_grow() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+def let_no_file_grow() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
+
+def test_failures_exit_with_1_and_debug_shows_the_traceback(tmp_path: Path) -> None:
     args = ["demo", "--out", str(tmp_path / "out"), "--epochs", "0.01"]
-    done = run(*args, preexec_fn=let_no_file_grow)
+    done = run(*args, before=let_no_file_grow)
     assert done.returncode == 1
     assert re.fullmatch(r"secateur: .* could not be written .*", done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
     few = ["--data", str(write_few_images(tmp_path / "data"))]
-    debug = run(*args, *few, "--debug", preexec_fn=let_no_file_grow)
+    debug = run(*args, *few, "--debug", before=let_no_file_grow)
     assert debug.returncode == 1
     assert "Traceback" in debug.stderr
 
@@ -103,15 +102,15 @@ def test_failures_exit_with_1_and_debug_shows_the_traceback(tmp_path: Path) -> N
 def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     data = write_few_images(tmp_path / "data", train=256, test=100)
     args = ["demo", "--epochs", "1", "--out", str(tmp_path / "demo"), "--seed", "5", "--data", str(data)]
-    first = subprocess.Popen([*BRIEF, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = Program(BRIEF, *args)
     while not (tmp_path / "demo" / "zeros-90" / "run.json").exists():
-        assert first.poll() is None
+        assert first.running, first.wait()
         time.sleep(0.01)
-    first.send_signal(signal.SIGINT)
-    _, errors = first.communicate(timeout=60)
-    assert first.returncode == 130
-    assert "goes on from the last finished epoch" in errors
-    assert "Traceback" not in errors
+    first.interrupt()
+    stopped = first.wait()
+    assert stopped.returncode == 130
+    assert "goes on from the last finished epoch" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
 
     second = run(*args, "--json", command=BRIEF)
     assert second.returncode == 0, second.stderr
@@ -138,7 +137,7 @@ def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     assert nowhere.returncode == 2
     assert (tmp_path / "demo" / "demo.json").exists(), "a call that cannot work does not cost the last outcome"
 
-    third = run(*args, command=BRIEF, env={**os.environ, "COLUMNS": "80"})
+    third = run(*args, command=BRIEF, environment={"COLUMNS": "80"})
     assert third.returncode == 0, third.stderr
     assert "dense: train epoch 1/1" in third.stderr, "a finished demo is made anew"
     assert "…" not in third.stdout, "the table fits 80 columns"
@@ -160,20 +159,7 @@ def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
         "data = dict(train_data=DataLoader(blobs(), 8), eval_data=DataLoader(blobs(), 64))\n"
         "secateur.prune(ConvNet(), 0.5, train=2, finetune=1, **data)\n"
     )
-    controller, terminal = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=terminal, env={**os.environ, "TERM": "xterm"})
-    os.close(terminal)
-    seen = b""
-    while True:
-        try:
-            chunk = os.read(controller, 4096)
-        except OSError:
-            break
-        if not chunk:
-            break
-        seen += chunk
-    assert process.wait() == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
+    text = seen_on_a_terminal(code)
     assert "━" in text
     assert "left" in text
     assert re.search(r"train epoch 2/2: accuracy [01]\.\d{4}", text)

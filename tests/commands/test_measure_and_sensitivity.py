@@ -1,8 +1,6 @@
 """`secateur measure` and `secateur sensitivity` as a person meets them: tables, JSON, mistakes, and Ctrl-C."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -21,11 +19,10 @@ from secateur.loop.run_folder import load_run
 from tests.bench.test_runtimes import runtime_that_adds
 from tests.commands.test_task_file import TASK
 from tests.support.brief import SHORT_TIMINGS
+from tests.support.forked import Program
 from tests.support.models import ConvNet, blobs
 
-ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-c", SHORT_TIMINGS + "from secateur.commands.app import main; main()"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+COMMAND = SHORT_TIMINGS + "from secateur.commands.app import main; main()"
 
 
 SHY = """
@@ -41,8 +38,7 @@ def example_inputs():
 
 
 def run(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd, env=ENVIRONMENT)
+    return Program(COMMAND, *args, folder=cwd, environment={"COLUMNS": "80"}).wait()
 
 
 def in_words(text: str) -> str:
@@ -196,19 +192,17 @@ def metric(model, loader):
         "--html",
         str(tmp_path / "s.html"),
     ]
-    first = subprocess.Popen(
-        [*COMMAND, *args], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    first = Program(COMMAND, *args, folder=folder, environment={"COLUMNS": "80"})
     cache = out.with_suffix(".cache.json")
     while not (cache.exists() and '"0.5"' in cache.read_text()):
-        assert first.poll() is None, first.communicate()
+        assert first.running, first.wait()
         time.sleep(0.01)
-    first.send_signal(signal.SIGINT)
-    _, errors = first.communicate(timeout=60)
-    assert first.returncode == 130
-    assert "goes on after the last finished evaluation" in errors
-    assert "secateur sensitivity slow.py --from trained.safetensors" in errors
-    assert "Traceback" not in errors
+    first.interrupt()
+    stopped = first.wait()
+    assert stopped.returncode == 130
+    assert "goes on after the last finished evaluation" in stopped.stderr
+    assert "secateur sensitivity slow.py --from trained.safetensors" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
     assert not out.exists()
 
     (folder / "wait").unlink()

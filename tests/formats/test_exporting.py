@@ -30,6 +30,7 @@ from secateur.formats.exporting import export
 from secateur.formats.kinds import FORMATS
 from tests.bench.test_runtimes import BatchInTheCode, TwoInputs
 from tests.support.cutting import Net, everything, image
+from tests.support.forked import Program
 from tests.support.models import ConvNet
 
 SUFFIXES = {"onnx": ".onnx", "openvino": ".xml", "torch-export": ".pt2"}
@@ -122,7 +123,8 @@ def test_a_program_opens_in_a_process_that_knows_nothing_of_the_model(tmp_path: 
     exported = export(model, {"input_ids": tokens}, tmp_path / "model.pt2", to="torch-export", progress=False)
     call = f"print(model(input_ids=torch.tensor({tokens.tolist()})).logits.tolist())"
     code = f"{exported.loading}\n{call}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = Program(code).wait()
+    assert done.returncode == 0, done.stderr
     expected = model.eval()(input_ids=tokens).logits
     torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), expected)
 

@@ -6,7 +6,6 @@ import copy
 import re
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from secateur.base.errors import UsageError
 from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.native import instruction_set, supported_instruction_sets, using_instruction_set, why_unavailable
+from tests.support.forked import Program
 from tests.support.sparse_layers import sparse_weight
 
 if why_unavailable():
@@ -51,7 +51,7 @@ def test_several_threads_at_once_get_the_same(make: type[nn.Module], shape: tupl
 
 def test_a_forked_process_has_threads_of_its_own() -> None:
     script = Path(__file__).parents[1] / "scripts/fork_sparse.py"
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    done = Program(script.read_text()).wait()
     assert done.stdout == "the same everywhere\n", done.stderr
 
 

@@ -69,11 +69,12 @@ def test_what_is_not_finite_spreads_to_where_a_weight_reads_it_and_no_further(bl
     for value in (math.nan, math.inf, -math.inf):
         x = torch.randn(5, 30)
         x[0, 12] = value
-        for activation in ACTIVATIONS:
-            layer = SparseLinear.pack(weight, None, block=block, activation=activation)
-            output = layer(x)
+        sums = dense(SparseLinear.pack(weight, None, block=block), weight, x).float()
+        for activation, activate in ACTIVATIONS.items():
+            output = SparseLinear.pack(weight, None, block=block, activation=activation)(x)
             assert output[:, :4].isfinite().all()
-            torch.testing.assert_close(output[:, 4:], dense(layer, weight, x)[:, 4:].float(), equal_nan=True)
+            # In float32, as torch's own activations run here: with AVX-512, its GELU of infinity is NaN.
+            torch.testing.assert_close(output[:, 4:], activate(sums)[:, 4:], equal_nan=True)
 
 
 def test_without_numba_a_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

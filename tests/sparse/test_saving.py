@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +25,7 @@ from secateur.sparse.packed import PackedMatrix
 from secateur.sparse.stored import engine_loading as loading
 from secateur.sparse.stored.engine_loading import load_engine
 from secateur.sparse.stored.engine_saving import save_engine
+from tests.support.forked import Program
 from tests.support.killed_saves import killed_while
 from tests.support.sparse_engines import ENGINES, Branching, engine_of, outputs, resnet
 from tests.support.sparse_models import CONTROL, FASTER, masked
@@ -137,14 +136,7 @@ def test_an_engine_works_in_a_new_process(tmp_path: Path) -> None:
     engine, inputs = engine_of("graph"), ENGINES["graph"][1](3)
     save_engine(engine, tmp_path)
     torch.save(inputs, tmp_path / "inputs")
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD_ELSEWHERE],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = Program(LOAD_ELSEWHERE, folder=tmp_path).wait()
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip() == engine.report
     assert torch.equal(torch.load(tmp_path / "outputs"), engine(inputs))

@@ -1,8 +1,6 @@
 """`secateur hardware` from the products that it times to what a person sees of them."""
 
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -34,6 +32,7 @@ from secateur.studies.machine.sparse_formats import FORMATS, KERNELS, time_forma
 from secateur.studies.machine.structured import cut_network, time_layer_cuts
 from secateur.studies.machine.tensor_cores import SHAPES, time_tensor_cores
 from tests.support.hardware_reports import TINY, FakeTimer
+from tests.support.terminal import seen_on_a_terminal
 
 needs_kernels = pytest.mark.skipif(why_unavailable() is not None, reason="there are no kernels to time")
 
@@ -339,19 +338,6 @@ def test_steps_are_a_bar_on_a_terminal() -> None:
         "with steps(2, 'work') as begin:\n"
         "    begin('one'); time.sleep(0.3); begin('two'); time.sleep(0.3)\n"
     )
-    controller, terminal = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=terminal, env={**os.environ, "TERM": "xterm"})
-    os.close(terminal)
-    seen = b""
-    while True:
-        try:
-            chunk = os.read(controller, 4096)
-        except OSError:
-            break
-        if not chunk:
-            break
-        seen += chunk
-    assert process.wait() == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
+    text = seen_on_a_terminal(code)
     assert "━" in text
     assert "50 % two" in text

@@ -8,16 +8,69 @@ from __future__ import annotations
 import multiprocessing
 import os
 import runpy
+import signal
 import socket
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from subprocess import CompletedProcess
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["tests.support.killable", "secateur.loop.pruning", "torch._dynamo", "torch.distributed.fsdp"]
+    [
+        "tests.support.killable",
+        "secateur.loop.pruning",
+        "secateur.commands.app",
+        "plotly.graph_objects",
+        "torch._dynamo",
+        "torch.distributed.fsdp",
+        "torch.onnx._internal.exporter._core",
+    ]
 )
+
+
+class Program:
+    """Code that runs as `python -c` would run it, with arguments, in a folder and with an environment of its own."""
+
+    def __init__(
+        self,
+        code: str,
+        *args: object,
+        folder: Path | None = None,
+        environment: dict[str, str] | None = None,
+        terminal: str | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        self._said = tempfile.TemporaryDirectory()
+        errors = terminal or self._file("stderr")
+        where = (str(folder or Path.cwd()), self._file("stdout"), errors)
+        own = {**os.environ, **(environment or {})}
+        self._process = FORKS.Process(target=_run_code, args=(code, [str(arg) for arg in args], where, own, before))
+        self._process.start()
+
+    @property
+    def running(self) -> bool:
+        return self._process.is_alive()
+
+    def interrupt(self) -> None:
+        """As Ctrl-C does."""
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGINT)
+
+    def wait(self, seconds: float = 300) -> CompletedProcess[str]:
+        self._process.join(seconds)
+        code = self._process.exitcode
+        self._process.kill()
+        assert code is not None, f"the program did not end within {seconds} s"
+        said = [path.read_text() if (path := Path(self._file(name))).exists() else "" for name in ("stdout", "stderr")]
+        self._said.cleanup()
+        return CompletedProcess([], code, *said)
+
+    def _file(self, name: str) -> str:
+        return str(Path(self._said.name, name))
 
 
 def run_ranks(script: Path, *args: str, processes: int, folder: Path, seconds: float = 300) -> str:
@@ -26,7 +79,7 @@ def run_ranks(script: Path, *args: str, processes: int, folder: Path, seconds: f
         port = free.getsockname()[1]
     told = [folder / f"told-{rank}.txt" for rank in range(processes)]
     ranks = [
-        FORKS.Process(target=_run_rank, args=(script, args, rank, processes, port, told[rank]))
+        FORKS.Process(target=_run_rank, args=(script, args, rank, processes, port, told[rank], dict(os.environ)))
         for rank in range(processes)
     ]
     for process in ranks:
@@ -49,12 +102,43 @@ def _wait_for_all(ranks: list[BaseProcess], seconds: float) -> None:
         time.sleep(0.02)
 
 
-def _run_rank(script: Path, args: tuple[str, ...], rank: int, processes: int, port: int, told: Path) -> None:
+def _run_rank(
+    script: Path, args: tuple[str, ...], rank: int, processes: int, port: int, told: Path, environment: dict[str, str]
+) -> None:
     own, all_of_them = str(rank), str(processes)
-    os.environ |= {"RANK": own, "LOCAL_RANK": own, "WORLD_SIZE": all_of_them, "LOCAL_WORLD_SIZE": all_of_them}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    with told.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    places = {"RANK": own, "LOCAL_RANK": own, "WORLD_SIZE": all_of_them, "LOCAL_WORLD_SIZE": all_of_them}
+    _live_in({**environment, **places, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+    _say_into(str(told), str(told))
     sys.argv = [str(script), *args]
     runpy.run_path(str(script), run_name="__main__")
+
+
+def _run_code(
+    code: str,
+    args: list[str],
+    where: tuple[str, str, str],
+    environment: dict[str, str],
+    before: Callable[[], None] | None,
+) -> None:
+    folder, output, errors = where
+    os.chdir(folder)
+    _live_in(environment)
+    _say_into(output, errors)
+    if before is not None:
+        before()
+    sys.argv = ["-c", *args]
+    sys.path.insert(0, "")
+    exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+
+
+def _live_in(environment: dict[str, str]) -> None:
+    """The server has that of the test that started it."""
+    os.environ.clear()
+    os.environ |= environment
+
+
+def _say_into(output: str, errors: str) -> None:
+    for name, stream in ((output, 1), (errors, 2)):
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, stream)
+        os.close(file)
