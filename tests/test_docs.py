@@ -27,8 +27,10 @@ from secateur.commands.app import app
 from tests.commands.test_task_file import TASK
 from tests.support.brief import SHORT_TIMINGS, write_few_images
 from tests.support.models import ConvNet
+from tests.test_house import ROOMS
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "secateur"
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -216,6 +218,17 @@ def test_links_between_pages_lead_somewhere() -> None:
 def test_the_api_page_has_every_public_name() -> None:
     shown = re.findall(r"^::: secateur\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(shown) == sorted(set(secateur.__all__) - {"__version__"})
+
+
+def test_the_architecture_page_names_rooms_files_and_registries_that_are_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE) == ROOMS
+    for path in re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", text):
+        assert (SOURCE / path).exists() or (ROOT / path).exists(), path
+    for new, files, registry, _ in re.findall(r"^\| (.+) \| (`.+) \| (.+) \| (`tests/.+) \|$", text, re.MULTILINE):
+        code = "".join((SOURCE / file).read_text() for file in re.findall(r"`([^`]+\.py)`", files))
+        named = re.findall(r"`@?([A-Za-z_]+)[`.(]", registry) if code else []
+        assert all(name in code for name in named), f"{new}: {registry}"
 
 
 def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
