@@ -226,9 +226,10 @@ def test_the_architecture_page_names_rooms_files_and_registries_that_are_there()
     for path in re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", text):
         assert (SOURCE / path).exists() or (ROOT / path).exists(), path
     for new, files, registry, _ in re.findall(r"^\| (.+) \| (`.+) \| (.+) \| (`tests/.+) \|$", text, re.MULTILINE):
-        code = "".join((SOURCE / file).read_text() for file in re.findall(r"`([^`]+\.py)`", files))
-        named = re.findall(r"`@?([A-Za-z_]+)[`.(]", registry) if code else []
-        assert all(name in code for name in named), f"{new}: {registry}"
+        places = [SOURCE / path for path in re.findall(r"`([^`]+)`", files)]
+        modules = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])]
+        code = "".join(file.read_text(encoding="utf-8") for file in modules)
+        assert all(name in code for name in re.findall(r"`@?([A-Za-z_]+)[`(]", registry)), f"{new}: {registry}"
 
 
 def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
