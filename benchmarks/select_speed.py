@@ -18,7 +18,7 @@ import torch
 import secateur
 from secateur.bench.clocks import wall_clock
 from secateur.bench.memory import peak_extra_megabytes
-from secateur.bench.timing import time_in_turns
+from secateur.bench.turns import NULL_CONTROL, time_in_turns
 from secateur.weights.rank import Cutoff, find_cutoff
 
 SHARE = 0.9
@@ -53,11 +53,10 @@ def compare_with_torch(weights: int) -> None:
     peaks = {call.__name__: peak_extra_megabytes(call) for call in (radix, kthvalue, topk)}
     threshold = radix().threshold
     assert threshold == kthvalue() == topk(), "the three must agree to the last bit"
-    calls: dict[str, Callable[[], object]] = {"radix": radix, "null control": lambda: radix(), "kthvalue": kthvalue}
-    calls["topk"] = topk
-    timings = time_in_turns(calls, clock=wall_clock, min_rounds=6, max_seconds=60)
-    print(f"\n{weights:,} weights in {len(layers)} layers ({timings['radix'].rounds} rounds)")
-    for name, timing in timings.items():
+    calls: dict[str, Callable[[], object]] = {"radix": radix, "kthvalue": kthvalue, "topk": topk}
+    turns = time_in_turns(calls, clock=wall_clock, min_rounds=6, max_seconds=60)
+    print(f"\n{weights:,} weights in {len(layers)} layers ({turns.control.rounds} rounds)")
+    for name, timing in {**turns.timings, NULL_CONTROL: turns.control}.items():
         print(f"  {name:<13}{timing.seconds:8.3f} s   {timing} × radix")
     for name, peak in peaks.items():
         print(f"  {name:<13}{beyond_weights(peak):>36}")

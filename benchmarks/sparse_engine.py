@@ -29,7 +29,8 @@ import secateur
 from secateur.bench.clocks import process_clock
 from secateur.bench.machine import this_machine
 from secateur.bench.runtimes import RUNTIMES, open_in_onnxruntime, open_in_openvino, torch_threads
-from secateur.bench.timing import Timing, time_in_turns
+from secateur.bench.timing import Timing
+from secateur.bench.turns import Turns, time_in_turns
 from secateur.examples.encoder import Encoder
 from secateur.examples.mobilenet_v2 import MobileNetV2
 from secateur.examples.resnet18 import ResNet18
@@ -110,26 +111,26 @@ def measure(
     with torch.inference_mode():
         timings = against_the_best_dense(calls)
     sparse = sum(layer.sparse for layer in engine.layers)
-    milliseconds = [f"{1e3 * timings[column].seconds:.1f}" if column in timings else "–" for column in COLUMNS[4:]]
+    seconds = {name: timing.seconds for name, timing in timings.timings.items()}
+    milliseconds = [f"{1e3 * seconds[column]:.1f}" if column in seconds else "–" for column in COLUMNS[4:]]
     share = f"{sparse} of {len(engine.layers)}"
     gain = times_as_fast(timings["engine"])
-    print_row([name, f"{zeros:.0%}", pattern or "single", share, *milliseconds, gain, str(timings["null control"])])
+    print_row([name, f"{zeros:.0%}", pattern or "single", share, *milliseconds, gain, str(timings.control)])
 
 
-def against_the_best_dense(calls: dict[str, Callable[[], Any]]) -> dict[str, Timing]:
+def against_the_best_dense(calls: dict[str, Callable[[], Any]]) -> Turns:
     """With ratios to the quickest dense float32 runtime."""
     look = time_in_turns({runtime: calls[runtime] for runtime in DENSE}, clock=process_clock, max_seconds=1.0)
     best = quickest(look)
     for _ in range(LOOKS):
-        turns = {best: calls[best], **calls, "null control": calls[best]}
-        timings = time_in_turns(turns, clock=process_clock, max_seconds=SECONDS)
-        if timings[quickest(timings)].high >= 1:  # no other is surely quicker
+        timings = time_in_turns({best: calls[best], **calls}, clock=process_clock, max_seconds=SECONDS)
+        if timings[quickest(timings)].high >= 1:  # no other is faster beyond the noise
             break
         best = quickest(timings)
     return timings
 
 
-def quickest(timings: dict[str, Timing]) -> str:
+def quickest(timings: Turns) -> str:
     return min(DENSE, key=lambda runtime: timings[runtime].seconds)
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from secateur.bench.clocks import thread_clock
 from secateur.bench.machine import this_machine
-from secateur.bench.timing import Timing, time_in_turns
+from secateur.bench.timing import Timing
+from secateur.bench.turns import Turns, time_in_turns
 from secateur.sparse.backend import which
 from secateur.sparse.layers import SparseConv2d
 
@@ -37,18 +38,18 @@ def main() -> None:
         timings = measure(*shape)
         gains = [times_as_fast(timings[name]) for name in names]
         milliseconds = f"{1e3 * timings['dense'].seconds:.2f}"
-        print_row(["×".join(map(str, shape)), milliseconds, *gains, str(timings["null control"])])
+        print_row(["×".join(map(str, shape)), milliseconds, *gains, str(timings.control)])
 
 
 @torch.inference_mode()
-def measure(rows: int, columns: int, pixels: int) -> dict[str, Timing]:
+def measure(rows: int, columns: int, pixels: int) -> Turns:
     weight, x = torch.randn(rows, columns), torch.randn(columns, pixels)
     image = x.reshape(1, columns, 1, pixels)
     calls: dict[str, Callable[[], Tensor]] = {"dense": lambda: weight @ x}
     for block, name in BLOCKS.items():
         for zeros in ZEROS:
             calls[f"{zeros:.0%} {name}"] = sparse_product(weight, zeros, block, image)
-    return time_in_turns({**calls, "null control": calls["dense"]}, clock=thread_clock, max_seconds=SECONDS)
+    return time_in_turns(calls, clock=thread_clock, max_seconds=SECONDS)
 
 
 def sparse_product(weight: Tensor, zeros: float, block: int, image: Tensor) -> Callable[[], Tensor]:

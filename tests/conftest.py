@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import secateur
-from secateur.bench import timing
+from secateur.bench import turns
 from secateur.bench.hardware_cache import hardware_file
 from secateur.bench.machine import this_machine
 from secateur.channels import anatomy, planning
@@ -73,7 +73,7 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
 @pytest.fixture
 def short_timings(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests to which no verdict matters: on a busy machine, a timing would go on until its time is up."""
-    monkeypatch.setattr(timing, "MAX_ROUNDS", timing.MIN_ROUNDS)
+    monkeypatch.setattr(turns, "MAX_ROUNDS", turns.MIN_ROUNDS)
 
 
 @pytest.fixture

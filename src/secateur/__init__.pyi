@@ -33,6 +33,8 @@ from secateur.sparse.engine import sparse_engine as sparse_engine
 from secateur.sparse.stored.engine_loading import load_engine as load_engine
 from secateur.sparse.stored.engine_saving import save_engine as save_engine
 from secateur.studies.group_study import sensitivity as sensitivity
+from secateur.studies.machine.cached import hardware as hardware
+from secateur.studies.machine.hardware_report import HardwareReport as HardwareReport
 from secateur.surgery.applying import apply as apply
 from secateur.surgery.holding import Hold as Hold
 from secateur.surgery.holding import hold as hold

@@ -10,7 +10,8 @@ from torch import nn
 import secateur
 from secateur.base.models import evaluating, training
 from secateur.bench.size import count_macs, measure_size
-from secateur.bench.timing import Timing, time_in_turns
+from secateur.bench.timing import Timing
+from secateur.bench.turns import time_in_turns
 from secateur.examples.small_resnet import SmallResNet
 
 
@@ -62,7 +63,7 @@ def test_a_ratio_is_measured_exactly_when_nothing_disturbs_it() -> None:
     assert timings["b"].seconds == pytest.approx(0.002)
     assert timings["b"].settled
     assert timings["b"].rounds == 20
-    assert timings["b"].outcome(timings["a"]) == "faster"
+    assert timings["b"].verdict(timings.control) == "faster"
 
 
 def test_a_disturbance_in_some_rounds_does_not_move_the_ratio() -> None:
@@ -105,10 +106,31 @@ def test_noise_that_never_settles_is_admitted() -> None:
 
 def test_a_model_is_faster_only_below_both_the_null_control_and_one() -> None:
     control = Timing(1, 0.96, 0.95, 0.97, 20)
-    assert Timing(1, 0.93, 0.92, 0.94, 20).outcome(control) == "faster"
-    assert Timing(1, 0.95, 0.94, 0.96, 20).outcome(control) == "no different"
-    assert Timing(1, 0.99, 0.985, 0.995, 20).outcome(control) == "no different"
-    assert Timing(1, 1.02, 1.01, 1.03, 20).outcome(control) == "slower"
+    assert Timing(1, 0.93, 0.92, 0.94, 20).verdict(control) == "faster"
+    assert Timing(1, 0.95, 0.94, 0.96, 20).verdict(control) == "no different"
+    assert Timing(1, 0.99, 0.985, 0.995, 20).verdict(control) == "no different"
+    assert Timing(1, 1.02, 1.01, 1.03, 20).verdict(control) == "slower"
+
+
+def test_an_interval_close_to_one_is_a_verdict_however_slowly_it_settles() -> None:
+    """What the demo called too noisy: 1.00 [0.98, 1.02] beside a null control of 1.00 [0.98, 1.02]."""
+    close = Timing(1, 1.0, 0.977, 1.022, 400)
+    assert not close.settled
+    assert close.verdict(close) == "no different"
+    assert close.in_words(close) == "within the noise"
+    assert Timing(1, 1.0, 0.95, 1.05, 400).verdict(close) == "no different"
+    assert Timing(1, 1.0, 0.949, 1.04, 400).verdict(close) == "too noisy"
+    assert Timing(1, 1.0, 0.96, 1.051, 400).verdict(close) == "too noisy"
+    assert Timing(1, 0.96, 0.955, 0.965, 400).verdict(close) == "faster", "however little, beyond the noise it counts"
+
+
+def test_the_null_control_may_be_a_call_of_its_own() -> None:
+    clock = FakeClock()
+    calls = {"a": lambda: clock.call(0.002), "b": lambda: clock.call(0.004)}
+    assert time_in_turns(calls, clock=clock).control.ratio == pytest.approx(1.0)
+    turns = time_in_turns(calls, control=lambda: clock.call(0.003), clock=clock)
+    assert list(turns.timings) == ["a", "b"]
+    assert turns.control.ratio == pytest.approx(1.5)
 
 
 def test_latency_comes_with_a_null_control_and_leaves_the_models_alone() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from secateur import SecateurWarning, UsageError
 from secateur.base.records import Damaged
-from secateur.bench.counts import COUNTS, MULTIPLES, CountCurve, largest_divisor, penalties, recommend
+from secateur.bench.counts import MULTIPLES, CountCurve, largest_divisor, penalties, recommend
 from secateur.bench.hardware_cache import hardware_file
 from secateur.bench.machine import this_machine
 from secateur.sparse.backend import why_unavailable
@@ -34,7 +34,7 @@ from secateur.studies.machine.sparse_formats import (
     SparsityPoint,
     break_even,
 )
-from secateur.studies.machine.structured import LayerCut, NetworkCut
+from secateur.studies.machine.structured import COUNTS, LayerCut, NetworkCut
 from secateur.studies.machine.tensor_cores import TensorCores
 from tests.support.hardware_reports import TINY, FakeTimer, timing
 

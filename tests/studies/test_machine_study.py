@@ -12,24 +12,25 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
+import secateur
 from secateur import SecateurError
 from secateur.base.progress import steps
 from secateur.bench.clocks import cuda_clock
-from secateur.bench.counts import time_counts
-from secateur.bench.probes import KINDS, bind, chain, example_input
-from secateur.bench.turns import time_calls
+from secateur.bench.counts import KINDS
+from secateur.bench.turns import time_in_turns
 from secateur.commands.app import app
 from secateur.pages.hardware_console import print_hardware
 from secateur.pages.hardware_page import save_hardware_page
 from secateur.sparse.backend import why_unavailable
 from secateur.sparse.layers import SparseLinear
+from secateur.studies.machine import cached, sparse_formats, tensor_cores
 from secateur.studies.machine import machine_study as study
-from secateur.studies.machine import sparse_formats, tensor_cores
 from secateur.studies.machine.ablation import time_ablation
 from secateur.studies.machine.hardware_report import HardwareReport
 from secateur.studies.machine.machine_study import study_hardware
+from secateur.studies.machine.probes import bind, chain, example_input
 from secateur.studies.machine.sparse_formats import FORMATS, KERNELS, time_formats
-from secateur.studies.machine.structured import cut_network, time_layer_cuts
+from secateur.studies.machine.structured import cut_network, time_counts, time_layer_cuts
 from secateur.studies.machine.tensor_cores import SHAPES, time_tensor_cores
 from tests.support.hardware_reports import TINY, FakeTimer
 from tests.support.terminal import seen_on_a_terminal
@@ -48,7 +49,7 @@ def command(report: HardwareReport, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ran: list[str] = []
     monkeypatch.setenv("SECATEUR_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("secateur.studies.study_hardware", lambda: ran.append("study") or report)
+    monkeypatch.setattr(cached, "study_hardware", lambda progress: ran.append("study") or report)
     return ran
 
 
@@ -189,11 +190,12 @@ def test_the_study_leaves_torch_as_it_was() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.usefixtures("short_timings")
 def test_real_time_is_measured_beside_a_null_control() -> None:
-    turns = time_calls({"a": lambda: sum(range(2000)), "b": lambda: sum(range(20))}, 0.0)
+    turns = time_in_turns({"a": lambda: sum(range(2000)), "b": lambda: sum(range(20))}, max_seconds=0)
     assert list(turns.timings) == ["a", "b"]
     assert turns.control.rounds >= 20
-    assert time_counts("linear", "eager", time_calls, (32, 33), 0.0).timings[1].seconds > 0
+    assert time_counts("linear", "eager", time_in_turns, (32, 33)).timings[1].seconds > 0
 
 
 def test_sparse_tensor_cores_are_missed_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,9 +218,9 @@ def test_two_of_four_is_timed_up_to_the_kernel(monkeypatch: pytest.MonkeyPatch) 
     clocks: list[object] = []
 
     class Timer(FakeTimer):
-        def __call__(self, calls, max_seconds, clock=None):  # type: ignore[no-untyped-def]
+        def __call__(self, calls, *, max_seconds, clock=None):  # type: ignore[no-untyped-def]
             clocks.append(clock)
-            return super().__call__(calls, max_seconds)
+            return super().__call__(calls, max_seconds=max_seconds)
 
     cores = time_tensor_cores(Timer())
     assert cores.missing == ""
@@ -284,6 +286,16 @@ def test_the_command_measures_once_and_then_shows_what_it_kept(command: list[str
     assert "measures anew" not in third.stdout
 
 
+def test_the_function_measures_once_and_then_returns_what_it_kept(command: list[str], report: HardwareReport) -> None:
+    assert secateur.hardware(progress=False) == secateur.hardware() == report
+    assert command == ["study"]
+    assert secateur.hardware(again=True) == report
+    assert command == ["study", "study"]
+    lines = str(report).splitlines()
+    assert lines[0].startswith(f"Measured {report.measured_at} on {report.machine.cpu}")
+    assert [claim.text in line for claim, line in zip(report.claims, lines[1:], strict=True)] == [True] * 7
+
+
 @pytest.mark.filterwarnings("default::secateur.SecateurWarning")
 def test_a_damaged_cache_is_measured_anew(command: list[str], tmp_path: Path) -> None:
     CliRunner().invoke(app, ["hardware"])
@@ -297,10 +309,10 @@ def test_a_damaged_cache_is_measured_anew(command: list[str], tmp_path: Path) ->
 
 
 def test_ctrl_c_and_typos_are_answered_with_what_to_do(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted() -> None:
+    def interrupted(progress: bool) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("secateur.studies.study_hardware", interrupted)
+    monkeypatch.setattr(cached, "study_hardware", interrupted)
     stopped = CliRunner().invoke(app, ["hardware"])
     assert stopped.exit_code == 130
     assert "Stopped; nothing was kept." in stopped.stderr

@@ -11,7 +11,7 @@ import numpy as np
 
 from secateur.examples.fashion_mnist import EMBEDDED_FOLDER, read_idx
 
-SHORT_TIMINGS = "from secateur.bench import timing; timing.MAX_ROUNDS = timing.MIN_ROUNDS; del timing\n"
+SHORT_TIMINGS = "from secateur.bench import turns; turns.MAX_ROUNDS = turns.MIN_ROUNDS; del turns\n"
 """For the beginning of a program. On a busy machine a timing goes on until its time is up, half a minute or so."""
 
 

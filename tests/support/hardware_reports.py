@@ -39,6 +39,6 @@ class FakeTimer:
     def __init__(self) -> None:
         self.outputs: list[dict[str, Any]] = []
 
-    def __call__(self, calls: Mapping[str, Callable[[], Any]], max_seconds: float, clock: Any = None) -> Turns:
+    def __call__(self, calls: Mapping[str, Callable[[], Any]], *, max_seconds: float, clock: Any = None) -> Turns:
         self.outputs.append({name: call() for name, call in calls.items()})
         return Turns({name: timing(float(i)) for i, name in enumerate(calls, 1)}, timing(1.0))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Clock", "cuda_clock", "process_clock", "thread_clock", "wall_clock"]
+__all__ = ["Clock", "cpu_clock", "cuda_clock", "process_clock", "thread_clock", "wall_clock"]
 
 Clock = Callable[[Callable[[], Any], int], float]
 
@@ -30,6 +30,10 @@ thread_clock = _reading(time.thread_time)
 process_clock = _reading(time.process_time)
 """CPU time of all threads: for runtimes that compute in a thread of their own, even if it is only one."""
 wall_clock = _reading(time.perf_counter)
+
+
+def cpu_clock(threads: int) -> Clock:
+    return thread_clock if threads == 1 else wall_clock
 
 
 def cuda_clock(call: Callable[[], Any], repeats: int) -> float:

@@ -13,16 +13,12 @@ from dataclasses import dataclass
 from math import exp, log
 from statistics import fmean
 
-import torch
-
-from secateur.base import UsageError, from_json
+from secateur.base import UsageError, from_json, require_one_of
 from secateur.bench.hardware_cache import read_hardware_file
-from secateur.bench.probes import bind, chain, example_input, require_kind
 from secateur.bench.timing import Timing
-from secateur.bench.turns import Timer
 
 __all__ = [
-    "COUNTS",
+    "KINDS",
     "MULTIPLES",
     "TOLERANCE",
     "CountCurve",
@@ -32,15 +28,13 @@ __all__ = [
     "liked_multiple",
     "penalties",
     "recommend",
-    "time_counts",
 ]
 
 MULTIPLES = (1, 2, 4, 8, 16, 32)
-COUNTS = (*range(32, 49), *range(60, 81), 96, 112, *range(120, 137), 144, 160)
+KINDS = {"convolution": "3×3 convolution", "linear": "linear layer", "depthwise": "3×3 depthwise convolution"}
+"""What they are called in a sentence. The last has one filter for each channel, so its inputs are its outputs."""
 TOLERANCE = 0.05
-DEPTH = 3
-"""Layers in a row: a runtime may reorder its data once before and once after them, as in a network."""
-SECONDS = 3.0
+"""How much more each multiply-add may cost than with the best choice of counts."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ def expected_ratio(
 
 
 def _of_kind(curves: Sequence[CountCurve], kind: str, runtime: str | None) -> list[CountCurve]:
-    require_kind(kind)
+    require_one_of("measured kind of layer", kind, KINDS)
     found = [curve for curve in curves if curve.kind == kind and runtime in (None, curve.runtime)]
     if not found:
         known = ", ".join(sorted({curve.runtime for curve in curves}))
@@ -141,15 +135,3 @@ def _cost_of_multiples(multiple: int, by_divisor: Mapping[int, float]) -> float:
     if multiple == MULTIPLES[-1]:
         return by_divisor[multiple]
     return (by_divisor[multiple] + _cost_of_multiples(2 * multiple, by_divisor)) / 2
-
-
-def time_counts(
-    kind: str, runtime: str, timer: Timer, counts: Sequence[int] = COUNTS, seconds: float = SECONDS
-) -> CountCurve:
-    torch.manual_seed(0)
-    calls = {
-        str(count): bind(chain(kind, [count] * (DEPTH + 1)), example_input(kind, count), runtime) for count in counts
-    }
-    with torch.inference_mode():
-        turns = timer(calls, seconds)
-    return CountCurve(kind, runtime, tuple(counts), tuple(turns.timings[str(count)] for count in counts), turns.control)

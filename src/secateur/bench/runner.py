@@ -13,7 +13,8 @@ from torch import nn
 
 from secateur.base import SecateurError, evaluating, in_brief
 from secateur.bench.memory import peak_extra_megabytes
-from secateur.bench.runtimes import RUNTIMES, Call, Loaded, Runtime
+from secateur.bench.runtimes import RUNTIMES, Loaded, Runtime
+from secateur.bench.turns import BoundCall
 
 __all__ = ["Ready", "Runner", "largest_difference"]
 
@@ -83,7 +84,7 @@ class Ready:
     """A runner's call on certain inputs."""
 
     runner: Runner
-    call: Call
+    call: BoundCall
     peak_megabytes: float | None
     """What the first pass took beyond what was there before; None where it was not asked for or cannot be told."""
     note: str

@@ -32,12 +32,12 @@ from secateur.base import (
     require_one_of,
     tensors_in,
 )
-from secateur.bench.clocks import Clock, cuda_clock, process_clock, thread_clock, wall_clock
+from secateur.bench.clocks import Clock, cpu_clock, cuda_clock, process_clock, wall_clock
 from secateur.bench.to_onnx import export_onnx
+from secateur.bench.turns import BoundCall
 
 __all__ = [
     "RUNTIMES",
-    "Call",
     "Loaded",
     "Runtime",
     "available_runtimes",
@@ -47,8 +47,7 @@ __all__ = [
     "torch_threads",
 ]
 
-Call = Callable[[], Any]
-Bind = Callable[[Any], Call]
+Bind = Callable[[Any], BoundCall]
 OpenOnnx = Callable[[Path | bytes, int], "Loaded"]
 Numbers = list[np.ndarray]
 
@@ -130,7 +129,7 @@ def _load_compiled(model: nn.Module, example_inputs: Any, threads: int) -> Loade
     # Every batch gets a graph of its own, as a deployed model would.
     loaded = _in_torch(model, torch.compile(model, dynamic=False), threads)
 
-    def bind(example_inputs: Any) -> Call:
+    def bind(example_inputs: Any) -> BoundCall:
         call = loaded.bind(example_inputs)
         with _compiling_without_limit():
             call()
@@ -154,11 +153,11 @@ def _in_torch(model: nn.Module, callable_model: Callable[..., Any], threads: int
     on_gpu = any(tensor.is_cuda for tensor in tensors)
     precision = next((str(t.dtype).removeprefix("torch.") for t in tensors if t.is_floating_point()), "float32")
 
-    def bind(example_inputs: Any) -> Call:
+    def bind(example_inputs: Any) -> BoundCall:
         args, kwargs = copied(*as_call(example_inputs))
         return lambda: callable_model(*args, **kwargs)
 
-    clock = cuda_clock if on_gpu else _cpu_clock(threads)
+    clock = cuda_clock if on_gpu else cpu_clock(threads)
     return Loaded(bind, precision, clock, lambda outputs: [_array(tensor) for tensor in tensors_in(outputs)])
 
 
@@ -174,7 +173,7 @@ def _load_sparse(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
             engines[batch] = sparse_engine(model, example_inputs, threads=threads, progress=False)
         return engines[batch]
 
-    def bind(example_inputs: Any) -> Call:
+    def bind(example_inputs: Any) -> BoundCall:
         engine = engine_for(example_inputs)
         return _in_torch(engine, engine, threads).bind(example_inputs)
 
@@ -205,7 +204,7 @@ def _load_through_onnx(open_file: OpenOnnx) -> Callable[[nn.Module, Any, int], L
         first, any_batch = exported(example_inputs)
         by_batch = {batch_of(example_inputs): first}
 
-        def bind(example_inputs: Any) -> Call:
+        def bind(example_inputs: Any) -> BoundCall:
             batch = batch_of(example_inputs)
             if not any_batch and batch not in by_batch:
                 by_batch[batch] = exported(example_inputs)[0]
@@ -229,11 +228,11 @@ def open_in_onnxruntime(model: Path | bytes, threads: int) -> Loaded:
     types = [each.type for each in (*session.get_inputs(), *session.get_outputs())]  # such as "tensor(float)"
     precision = next((each[7:-1] for each in types if "float" in each), "float")
 
-    def bind(example_inputs: Any) -> Call:
+    def bind(example_inputs: Any) -> BoundCall:
         feed = dict(zip(names, _arrays(example_inputs, names), strict=True))
         return lambda: session.run(None, feed)
 
-    return Loaded(bind, _PRECISIONS.get(precision, precision), _cpu_clock(threads), list)
+    return Loaded(bind, _PRECISIONS.get(precision, precision), cpu_clock(threads), list)
 
 
 def open_in_openvino(model: Path | bytes, threads: int) -> Loaded:
@@ -251,7 +250,7 @@ def open_in_openvino(model: Path | bytes, threads: int) -> Loaded:
     compiled = core.compile_model(network, "CPU", settings)
     precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
 
-    def bind(example_inputs: Any) -> Call:
+    def bind(example_inputs: Any) -> BoundCall:
         arrays = _arrays(example_inputs, network.inputs)
         fitting = compiled
         if network.is_dynamic():
@@ -270,10 +269,6 @@ def open_in_openvino(model: Path | bytes, threads: int) -> Loaded:
 
 
 _PRECISIONS = {"float": "float32", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
-
-
-def _cpu_clock(threads: int) -> Clock:
-    return thread_clock if threads == 1 else wall_clock
 
 
 def _arrays(example_inputs: Any, expected: Sequence[Any]) -> Numbers:

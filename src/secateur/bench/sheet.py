@@ -23,21 +23,28 @@ from secateur.base import (
     steps,
     with_batch,
 )
-from secateur.bench.comparison import NULL_CONTROL, Comparison, compare_ready, require_threads, timing_conditions
+from secateur.bench.comparison import (
+    Comparison,
+    compare_ready,
+    require_free_name,
+    require_threads,
+    timing_conditions,
+)
 from secateur.bench.machine import Machine, this_machine
 from secateur.bench.runner import Ready, Runner
 from secateur.bench.runtimes import Runtime, available_runtimes, find_runtime
 from secateur.bench.size import Size, count_macs, measure_size
+from secateur.bench.turns import NULL_CONTROL
 
 __all__ = ["NUMBERS", "Footprint", "Measurement", "Refusal", "Sheet", "measure"]
 
 NUMBERS = (1, 2, 3, 4)
 """The columns of the sheet's tables that hold numbers, to be aligned on the right."""
 _NOTE = (
-    "Median, p99 and throughput are by the wall clock; ratios are of the quicker half of the samples, with a 95 % "
-    "interval, and count only outside that of the null control, the first model against its own copy. Memory is what "
-    "the first pass took at most beyond what was there before. Files are plain ones, which store zeros, too. MACs are "
-    "of one example, 1 for each multiply-add."
+    "Median, p99 and throughput are by the wall clock. Ratios are of the faster half of the samples, with a 95 % "
+    "interval; a difference counts only beyond the noise: the null control is the first model against its own copy. "
+    "Memory is the peak of the first pass beyond what the process held before it. Files are uncompressed and store "
+    "zeros as well. MACs are for one example, and one MAC is one multiply-add."
 )
 
 
@@ -66,29 +73,17 @@ class Measurement:
 
     @property
     def title(self) -> str:
-        threads = "one thread" if self.comparison.threads == 1 else f"{self.comparison.threads} threads"
-        return f"{self.comparison.runtime}, {self.comparison.precision}, batch {self.batch}, {threads}"
+        runtime, precision, threads = self.comparison.conditions
+        return f"{runtime}, {precision}, batch {self.batch}, {threads}"
 
     def rows(self) -> list[tuple[str, ...]]:
         """A head, a row for each model, and the null control."""
-        comparison = self.comparison
-        rows: list[tuple[str, ...]] = [
-            ("", "median ms", "p99 ms", "per second", "peak MB", f"× {comparison.baseline}", "")
-        ]
-        for name, timing in comparison.timings.items():
-            own = name == comparison.baseline
-            rows.append(
-                (
-                    name,
-                    f"{1e3 * timing.median:.3f}",
-                    f"{1e3 * timing.p99:.3f}",
-                    f"{self.throughput(name):,.0f}",
-                    _megabytes(self.peak_megabytes[name]),
-                    "1" if own else str(timing),
-                    "" if own else timing.outcome(comparison.control),
-                )
-            )
-        return [*rows, (NULL_CONTROL, "", "", "", "", str(comparison.control), "")]
+        return self.comparison.rows(
+            {
+                "per second": lambda name: f"{self.throughput(name):,.0f}",
+                "peak MB": lambda name: _megabytes(self.peak_megabytes[name]),
+            }
+        )
 
     def to_json(self) -> dict[str, Any]:
         comparison = self.comparison
@@ -105,7 +100,7 @@ class Measurement:
                     **asdict(timing),
                     "examples_per_second": self.throughput(name),
                     "peak_megabytes": self.peak_megabytes[name],
-                    "outcome": None if name == comparison.baseline else timing.outcome(comparison.control),
+                    "outcome": None if name == comparison.baseline else timing.verdict(comparison.control),
                 }
                 for name, timing in comparison.timings.items()
             },
@@ -249,14 +244,14 @@ class _Contest:
                 entries[runner.name] = runner.ready(inputs, memory=True)
             except SecateurError as error:
                 self._refuse(runtime, runner.name, batch, str(error))
-        names = [name for name in self.models if name in entries and name != NULL_CONTROL]
-        if self.baseline not in entries or NULL_CONTROL not in entries:
-            for name in names:
-                reason = f"{name} in {runtime.name}: {self.baseline} does not run there, so nothing compares."
+        control = entries.pop(NULL_CONTROL, None)
+        if control is None or self.baseline not in entries:
+            for name in entries:
+                reason = f"{name} in {runtime.name}: {self.baseline} does not run there, so there is no baseline."
                 self._refuse(runtime, name, batch, reason)
             return
-        comparison = compare_ready([entries[name] for name in (*names, NULL_CONTROL)], max_seconds=self.max_seconds)
-        peaks = {name: entries[name].peak_megabytes for name in names}
+        comparison = compare_ready(list(entries.values()), control, max_seconds=self.max_seconds)
+        peaks = {name: entry.peak_megabytes for name, entry in entries.items()}
         self.measurements.append(Measurement(batch, comparison, peaks))
 
     def _refuse(self, runtime: Runtime, name: str, batch: int | None, reason: str) -> None:
@@ -281,8 +276,7 @@ def _megabytes(peak: float | None) -> str:
 def _require_models(models: Mapping[str, nn.Module]) -> None:
     if not isinstance(models, Mapping) or not models or not all(isinstance(m, nn.Module) for m in models.values()):
         raise UsageError('Give a model, or models by name, such as {"dense": model, "pruned": pruned}.')
-    if NULL_CONTROL in models:
-        raise UsageError(f"The name {NULL_CONTROL!r} is taken: a copy of the first model runs under it.")
+    require_free_name(models)
 
 
 def _checked_batches(batches: Iterable[int], example_inputs: Any) -> list[int]:

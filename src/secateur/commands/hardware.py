@@ -30,15 +30,12 @@ def hardware(
     with errors_in_one_sentence(debug, f"Stopped; nothing was kept. `{command_line()}` measures from the start."):
         from rich.console import Console
 
-        from secateur.bench import runtimes_here
         from secateur.pages import print_hardware, save_hardware_page
-        from secateur.studies import load_cached, save_cached, study_hardware
+        from secateur.studies import hardware as study_or_recall
+        from secateur.studies import load_cached, runtimes_here
 
-        report = None if again else load_cached()
-        cached = report is not None
-        if report is None:
-            report = study_hardware()
-            save_cached(report)
+        known = None if again else load_cached()
+        report = known or study_or_recall(again=True)
         save_hardware_page(report, html)
         if as_json:
             import json
@@ -47,7 +44,7 @@ def hardware(
         else:
             print_hardware(report, Console())
             print(f"The charts are in {html}.")
-            if cached:
+            if known:
                 print(f"All of this was measured {report.measured_at}; `secateur hardware --again` measures anew.")
                 for runtime in report.not_measured(runtimes_here()):
                     print(f"{runtime} was not installed then.")

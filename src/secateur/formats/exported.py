@@ -46,12 +46,7 @@ class Int8:
 
     @property
     def speed(self) -> str:
-        return {
-            "too noisy": "too noisy for a verdict",
-            "no different": "no different from the null control",
-            "faster": f"{1 / self.timing.ratio:.2f} times as fast",
-            "slower": "slower",
-        }[self.timing.outcome(self.control)]
+        return self.timing.in_words(self.control)
 
     def rows(self) -> list[tuple[str, str]]:
         return [

@@ -54,13 +54,10 @@ def rule_of_thumb(result: Result) -> str:
 
 
 def speed_verdict(latency: Timing, control: Timing, zeros: bool = True) -> str:
-    why = " Dense kernels multiply the zeros, too." if zeros else ""
-    return {
-        "too noisy": f"too noisy for a verdict: {latency} × dense after {latency.rounds} rounds.",
-        "no different": f"no: {latency} × dense, not to be told from the null control.{why}",
-        "slower": f"no, slower: {latency} × dense.",
-        "faster": f"yes: {latency} × dense, {1 / latency.ratio:.1f} times as fast.",
-    }[latency.outcome(control)]
+    verdict = latency.verdict(control)
+    answer = {"faster": "yes", "too noisy": "unclear"}.get(verdict, "no")
+    why = " Dense kernels multiply the zeros, too." if zeros and verdict == "no different" else ""
+    return f"{answer}: {latency} × dense, {latency.in_words(control)}.{why}"
 
 
 def _table(demo: Demo) -> Table:

@@ -267,13 +267,7 @@ def _how_to_measure(report: RunReport) -> str:
 
 
 def _speed(latency: Latency) -> str:
-    """Never more than the measurement says."""
-    return {
-        "too noisy": "too noisy for a verdict",
-        "no different": "no different",
-        "faster": f"{1 / latency.pruned.ratio:.2f} times as fast",
-        "slower": "slower",
-    }[latency.pruned.outcome(latency.control)]
+    return latency.pruned.in_words(latency.control)
 
 
 def _threads(latency: Latency) -> str:

@@ -1,8 +1,8 @@
 """Which layers go sparse: those that are measured to be faster so, on the inputs that they get in the model.
 
-The whole interval of the ratio has to lie below 1, and below what the measurement makes of no difference at all.
-The layers are measured within one pass over the example inputs, one by one, so that no input has to be kept. Together
-they must not make the model slower, or all of them stay dense.
+A layer goes sparse only where that is faster beyond the noise. The layers are measured within one pass over the example
+inputs, one by one, so that no input has to be kept. Together they must not make the model slower, or all of them stay
+dense.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from torch import Tensor, nn
 
 from secateur.base import as_call, copied, copy_of_model
 from secateur.bench import (
-    NULL_CONTROL,
     Timing,
+    cpu_clock,
     largest_difference,
-    thread_clock,
     time_in_turns,
     torch_threads,
-    wall_clock,
 )
 from secateur.capture import quiet
 from secateur.sparse.backend import why_unavailable
@@ -92,7 +90,7 @@ def choose(
             calls = _pass(dense, example_inputs), _pass(network, example_inputs)
             timing, control = time_against_dense(*calls, threads)
     # A layer alone finds its data where it left them; among the others it may not.
-    if timing.low > max(1, control.high):
+    if timing.is_slower(control):
         for trial in trials:
             trial.give_up(network)
     return tuple(trial.choice for trial in trials), timing
@@ -145,9 +143,9 @@ class _Trial:
         timing, control = time_against_dense(partial(self.layer, *inputs), partial(packed, *inputs), self.threads)
         if self.choice.timing is not None and self.choice.timing.ratio <= timing.ratio:
             return
-        sparse = timing.high < min(1, control.low)
+        sparse = timing.is_faster(control)
         self.replacement = packed if sparse else None
-        reason = _reason(timing, control)
+        reason = timing.in_words(control)
         self.choice = replace(self.choice, block=block, sparse=sparse, timing=timing, reason=reason)
 
 
@@ -173,21 +171,10 @@ def _difference(dense: Tensor, sparse: Tensor) -> float:
     return largest_difference([dense.numpy()], [sparse.numpy()])
 
 
-def _reason(timing: Timing, control: Timing) -> str:
-    if timing.high >= 1:
-        return "slower sparse" if timing.low > 1 else "not surely faster sparse"
-    if timing.high >= control.low:
-        return f"no different from the null control, {control}"
-    return f"{1 / timing.ratio:.2f} times as fast"
-
-
 def time_against_dense(dense: Callable[[], Any], sparse: Callable[[], Any], threads: int) -> tuple[Timing, Timing]:
-    """The sparse call, and the dense one once more, each as a ratio to dense."""
-    calls = {"dense": dense, "sparse": sparse, NULL_CONTROL: dense}
-    clock = thread_clock if threads == 1 else wall_clock
-    first = time_in_turns(calls, clock=clock, min_rounds=FIRST_LOOK, max_seconds=0)
-    timing, control = first["sparse"], first[NULL_CONTROL]
-    if timing.high < min(1, control.low) - CLEARLY or timing.low > max(1, control.high) + CLEARLY:
-        return timing, control
-    second = time_in_turns(calls, clock=clock, min_rounds=SECOND_LOOK, max_seconds=SECONDS)
-    return second["sparse"], second[NULL_CONTROL]
+    """The sparse call, and the null control, each as a ratio to dense."""
+    calls, clock = {"dense": dense, "sparse": sparse}, cpu_clock(threads)
+    look = time_in_turns(calls, clock=clock, min_rounds=FIRST_LOOK, max_seconds=0)
+    if not (look["sparse"].is_faster(look.control, CLEARLY) or look["sparse"].is_slower(look.control, CLEARLY)):
+        look = time_in_turns(calls, clock=clock, min_rounds=SECOND_LOOK, max_seconds=SECONDS)
+    return look["sparse"], look.control

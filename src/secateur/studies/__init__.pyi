@@ -7,13 +7,13 @@ from secateur.studies.group_study import sensitivity as sensitivity
 from secateur.studies.machine.ablation import PARTS as PARTS
 from secateur.studies.machine.ablation import Ablation as Ablation
 from secateur.studies.machine.ablation import Bar as Bar
+from secateur.studies.machine.cached import hardware as hardware
 from secateur.studies.machine.cached import load_cached as load_cached
-from secateur.studies.machine.cached import save_cached as save_cached
 from secateur.studies.machine.claims import Claim as Claim
 from secateur.studies.machine.claims import percent as percent
 from secateur.studies.machine.claims import span as span
 from secateur.studies.machine.hardware_report import HardwareReport as HardwareReport
-from secateur.studies.machine.machine_study import study_hardware as study_hardware
+from secateur.studies.machine.probes import runtimes_here as runtimes_here
 from secateur.studies.machine.sparse_formats import BATCH_FIRST as BATCH_FIRST
 from secateur.studies.machine.sparse_formats import BLOCK as BLOCK
 from secateur.studies.machine.sparse_formats import FORMATS as FORMATS

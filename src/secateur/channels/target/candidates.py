@@ -32,17 +32,17 @@ class Candidates:
         return f"{self._runtime.name} {self._runtime.version}"
 
     def time_dense(self) -> Comparison:
-        return self._compare([self._dense, self._control])
+        return self._compare(self._dense)
 
     def time(self, plan: Plan) -> Comparison:
         """The model cut by the plan beside the dense one; refused if the runtime computes something else with it."""
         cut = apply(copy_of_model(self._module), plan, verify=False)
-        return self._compare([self._dense, self._load(CUT, cut), self._control])
+        return self._compare(self._dense, self._load(CUT, cut))
 
     def _load(self, name: str, model: nn.Module) -> Ready:
         with timing_conditions(self._threads):
             return Runner(name, model, self._runtime, self._inputs, self._threads).ready(self._inputs)
 
-    def _compare(self, entries: list[Ready]) -> Comparison:
+    def _compare(self, *entries: Ready) -> Comparison:
         with timing_conditions(self._threads):
-            return compare_ready(entries, max_seconds=_MOST_SECONDS)
+            return compare_ready(entries, self._control, max_seconds=_MOST_SECONDS)

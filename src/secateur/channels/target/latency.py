@@ -83,10 +83,10 @@ class LatencyTable:
             calls, clocks = zip(
                 *(lone_layer(layer, self._runtime, self._threads) for layer in (_NEXT_TO_NOTHING, *layers)), strict=True
             )
-            timings = time_in_turns(
+            turns = time_in_turns(
                 {str(i): call for i, call in enumerate(calls)}, clock=clocks[0], min_rounds=_ROUNDS, max_seconds=0
             )
-        calling, *seconds = (timing.seconds for timing in timings.values())
+        calling, *seconds = (timing.seconds for timing in turns.timings.values())
         return [max(own - calling, _LEAST_SHARE * own) for own in seconds]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from secateur.bench import Clock, Node, onnx_graph, open_in_onnxruntime, open_in_openvino, thread_clock, wall_clock
+from secateur.bench import Clock, Node, cpu_clock, onnx_graph, open_in_onnxruntime, open_in_openvino
 from secateur.channels.target.slots import Layer
 
 __all__ = ["lone_layer"]
@@ -18,7 +18,7 @@ def lone_layer(layer: Layer, runtime: str, threads: int) -> tuple[Callable[[], A
     """The layer on random numbers, and the clock to time it by."""
     inputs = _inputs(layer)
     if runtime in ("eager", "compile"):  # a compiler leaves convolutions and matrix products to the same kernels
-        return _in_torch(layer, inputs), thread_clock if threads == 1 else wall_clock
+        return _in_torch(layer, inputs), cpu_clock(threads)
     open_file = open_in_onnxruntime if runtime == "onnxruntime" else open_in_openvino
     loaded = open_file(_as_onnx(layer, inputs), threads)
     return loaded.bind(tuple(inputs[: 2 if layer.kind == "product" else 1])), loaded.clock

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from secateur.bench import Call, Timer, Timing
+from secateur.bench import BoundCall, Timer, Timing
 
 __all__ = ["PARTS", "Ablation", "Bar", "bars_of", "time_ablation"]
 
@@ -92,7 +92,7 @@ def bars_of(seconds: dict[str, float]) -> tuple[Bar, ...]:
     )
 
 
-def time_ablation(size: int, batch: int, sparsity: float, timer: Timer, seconds: float = SECONDS) -> Ablation:
+def time_ablation(size: int, batch: int, sparsity: float, timer: Timer) -> Ablation:
     generator = torch.Generator().manual_seed(0)
     kept = max(1, round((1 - sparsity) * size))  # in every row
     x = torch.randn(batch, size, generator=generator)
@@ -103,7 +103,7 @@ def time_ablation(size: int, batch: int, sparsity: float, timer: Timer, seconds:
     csr, first_columns = (_csr(values, columns, size) for columns in (anywhere, torch.arange(kept).repeat(size, 1)))
     empty = _csr(values[:, :0], anywhere[:, :0], size)
     few_rows = x_last[:kept].contiguous()
-    calls: dict[str, Call] = {
+    calls: dict[str, BoundCall] = {
         "dense, F.linear": lambda: F.linear(x, dense),
         "no entries": lambda: empty @ x_last,
         "as many dense": lambda: values @ few_rows,
@@ -113,7 +113,7 @@ def time_ablation(size: int, batch: int, sparsity: float, timer: Timer, seconds:
         "CSR, transposed": lambda: (csr @ x.t().contiguous()).t().contiguous(),
     }
     with torch.no_grad():
-        turns = timer(calls, seconds)
+        turns = timer(calls, max_seconds=SECONDS)
     return Ablation(size, batch, sparsity, dict(turns.timings), turns.control)
 
 

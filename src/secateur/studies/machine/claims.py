@@ -44,12 +44,20 @@ class Claim:
     def verdict(self) -> str:
         return VERDICTS[self.held]
 
+    def __str__(self) -> str:
+        again = " Measure again when the machine is quiet." if self.held is None else ""
+        return f"“{self.text}”: {self.verdict.upper()}. {self.because}{again}"
+
 
 def sparse_can_be_slower(curves: Sequence[FormatCurve]) -> Claim:
     at = [(curve, point) for curve in curves if (point := curve.at(JUDGED_SPARSITY))]
     scattered = [(curve, point) for curve, point in at if _is_scattered(curve)]
-    slower = [point for _, point in scattered if _slower(point)]
-    held = True if slower else (False if scattered and all(_faster(point) for _, point in scattered) else None)
+    slower = [point for _, point in scattered if point.timing.is_slower(point.control)]
+    held = (
+        True
+        if slower
+        else (False if scattered and all(point.timing.is_faster(point.control) for _, point in scattered) else None)
+    )
     ways = {"through F.linear": BATCH_FIRST, "as W @ X": "CSR, W @ X"}
     took = {way: [point.timing.ratio for curve, point in at if curve.format == name] for way, name in ways.items()}
     spans = " and ".join(f"{span(ratios)} × dense {way}" for way, ratios in took.items() if ratios)
@@ -66,7 +74,7 @@ def sparse_can_be_slower(curves: Sequence[FormatCurve]) -> Claim:
 
 def only_tensor_cores(curves: Sequence[FormatCurve], tensor_cores: TensorCores) -> Claim:
     points = [(curve, point) for curve in curves if _is_scattered(curve) for point in curve.points]
-    faster = [(curve, point) for curve, point in points if _faster(point)]
+    faster = [(curve, point) for curve, point in points if point.timing.is_faster(point.control)]
     here = f"Without them ({tensor_cores.missing})" if tensor_cores.missing else "On the processor, without them"
     if faster:
         best = min((each for each in faster if each[1].sparsity <= JUDGED_SPARSITY), key=_ratio, default=None)
@@ -77,7 +85,7 @@ def only_tensor_cores(curves: Sequence[FormatCurve], tensor_cores: TensorCores) 
             f"({curve.size} × {curve.size}, batch {curve.batch}; null control {point.control})."
         )
     else:
-        held = True if points and all(_slower(point) for _, point in points) else None
+        held = True if points and all(point.timing.is_slower(point.control) for _, point in points) else None
         most = max((point.sparsity for _, point in points), default=0.0)
         because = f"{here}, no format was faster than dense at any size, up to {percent(most)} zeros."
     return Claim("Only sparse tensor cores handle it", held, because)
@@ -173,14 +181,6 @@ def _is_scattered(curve: FormatCurve) -> bool:
 
 def _ratio(each: tuple[FormatCurve, SparsityPoint]) -> float:
     return each[1].timing.ratio
-
-
-def _slower(point: SparsityPoint) -> bool:
-    return point.timing.low > max(1.0, point.control.high)
-
-
-def _faster(point: SparsityPoint) -> bool:
-    return point.timing.high < min(1.0, point.control.low)
 
 
 def _within(timing: Timing, limits: tuple[float, float]) -> bool | None:

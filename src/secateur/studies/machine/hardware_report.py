@@ -26,7 +26,10 @@ __all__ = ["HardwareReport"]
 
 @dataclass(frozen=True)
 class HardwareReport:
-    """Times on one thread in float32, as ratios; each list is in the order in which it was measured."""
+    """What `hardware` returns; `print(report)` shows what people say about pruning, and whether it held here.
+
+    Times are on one thread in float32, as ratios; each list is in the order in which it was measured.
+    """
 
     version: str
     """Of secateur."""
@@ -73,6 +76,9 @@ class HardwareReport:
 
     def not_measured(self, runtimes: Iterable[str]) -> list[str]:
         return [name for name in runtimes if name not in {curve.runtime for curve in self.counts}]
+
+    def __str__(self) -> str:
+        return "\n".join([f"Measured {self.measured_at} on {self.machine}", *map(str, self.claims)])
 
     def to_json(self) -> dict[str, Any]:
         """What was measured, and the verdicts on it for whoever reads the file."""

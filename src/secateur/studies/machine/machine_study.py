@@ -12,10 +12,11 @@ import torch
 
 from secateur import __version__
 from secateur.base import SecateurError, steps
-from secateur.bench import COUNTS, KINDS, Timer, runtimes_here, this_machine, time_calls, time_counts, torch_threads
+from secateur.bench import KINDS, Timer, this_machine, time_in_turns, torch_threads
 from secateur.examples import Encoder, MobileNetV2, ResNet18, SmallResNet
 from secateur.studies.machine.ablation import time_ablation
 from secateur.studies.machine.hardware_report import HardwareReport
+from secateur.studies.machine.probes import runtimes_here
 from secateur.studies.machine.sparse_formats import (
     BATCH_FIRST,
     FORMATS,
@@ -24,7 +25,15 @@ from secateur.studies.machine.sparse_formats import (
     refused_formats,
     time_formats,
 )
-from secateur.studies.machine.structured import Network, NetworkCut, cut_network, time_layer_cuts, time_networks
+from secateur.studies.machine.structured import (
+    COUNTS,
+    Network,
+    NetworkCut,
+    cut_network,
+    time_counts,
+    time_layer_cuts,
+    time_networks,
+)
 from secateur.studies.machine.tensor_cores import time_tensor_cores
 
 __all__ = ["NETWORKS", "Extent", "study_hardware"]
@@ -59,7 +68,9 @@ class Extent:
     """By default those that are installed."""
 
 
-def study_hardware(extent: Extent | None = None, timer: Timer = time_calls) -> HardwareReport:
+def study_hardware(
+    extent: Extent | None = None, timer: Timer = time_in_turns, *, progress: bool = True
+) -> HardwareReport:
     extent = extent or Extent()
     runtimes = extent.runtimes or runtimes_here()
     started = time.monotonic()
@@ -70,7 +81,7 @@ def study_hardware(extent: Extent | None = None, timer: Timer = time_calls) -> H
     refused = refused_formats()
     usable = [name for name in FORMATS if name not in refused]
     notes = [f"{name}: left out. {why}" for name, why in refused.items()]
-    with torch_threads(1), torch.random.fork_rng(devices=[]), steps(total, "hardware") as begin:
+    with torch_threads(1), torch.random.fork_rng(devices=[]), steps(total, "hardware", progress) as begin:
         formats: list[FormatCurve] = []
         for size, batch in products:
             begin(f"zeros in {size} × {size}, batch {batch}")

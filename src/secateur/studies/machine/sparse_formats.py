@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from secateur.base import SecateurError
-from secateur.bench import Call, Timer, Timing
+from secateur.bench import BoundCall, Timer, Timing
 from secateur.sparse import SparseLinear
 
 __all__ = [
@@ -105,7 +105,6 @@ def time_formats(
     timer: Timer,
     sparsities: Sequence[float] = SPARSITIES,
     formats: Sequence[str] = FORMATS,
-    seconds: float = SECONDS,
 ) -> tuple[FormatCurve, ...]:
     generator = torch.Generator().manual_seed(0)
     points: dict[str, list[SparsityPoint]] = {name: [] for name in formats}
@@ -113,15 +112,15 @@ def time_formats(
         for calls in _calls(size, batch, sparsity, generator):
             wanted = {name: call for name, call in calls.items() if name == "dense" or name in formats}
             with torch.no_grad():  # under inference_mode F.linear does not take a CSR weight
-                turns = timer(wanted, seconds)
+                turns = timer(wanted, max_seconds=SECONDS)
             for name in wanted.keys() - {"dense"}:
-                points[name].append(SparsityPoint(sparsity, turns.timings[name], turns.control))
+                points[name].append(SparsityPoint(sparsity, turns[name], turns.control))
     return tuple(FormatCurve(name, size, batch, tuple(points[name])) for name in formats)
 
 
 def _calls(
     size: int, batch: int, sparsity: float, generator: torch.Generator
-) -> tuple[dict[str, Call], dict[str, Call]]:
+) -> tuple[dict[str, BoundCall], dict[str, BoundCall]]:
     """The products with the batch first, and those with the batch last; each time the dense one comes first."""
     x = torch.randn(batch, size, generator=generator)
     x_last = x.t().contiguous()
@@ -141,18 +140,18 @@ def _calls(
     csr = weights["CSR, W @ X"]
     scattered_layer = SparseLinear.pack(scattered, None, one_example=batch == 1)
     block_layer = SparseLinear.pack(in_fours, None, block=4, one_example=batch == 1)
-    first: dict[str, Call] = {
+    first: dict[str, BoundCall] = {
         "dense": lambda: F.linear(x, dense),
         BATCH_FIRST: lambda: F.linear(x, csr),
         KERNELS: lambda: scattered_layer(x),
         KERNELS_IN_FOURS: lambda: block_layer(x),
     }
-    last: dict[str, Call] = {"dense": lambda: dense @ x_last}
+    last: dict[str, BoundCall] = {"dense": lambda: dense @ x_last}
     last |= {name: _product(weight, x_last) for name, weight in weights.items()}
     return first, last
 
 
-def _product(weight: Tensor, x: Tensor) -> Call:
+def _product(weight: Tensor, x: Tensor) -> BoundCall:
     return lambda: weight @ x
 
 

@@ -1,26 +1,38 @@
-"""Fewer channels: one layer cut on its output side, its input side and both, then whole networks."""
+"""Fewer channels: one layer cut on its output side, its input side and both; layers of many counts; whole networks."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from secateur.base import evaluating
-from secateur.bench import Timer, Timing, bind, chain, count_macs, example_input, find_runtime
+from secateur.base import copy_of_model, evaluating
+from secateur.bench import CountCurve, Timer, Timing, count_macs, find_runtime
 from secateur.channels import plan_channels
+from secateur.studies.machine.probes import bind, chain, example_input
 from secateur.surgery import apply
 
-__all__ = ["SIDES", "LayerCut", "Network", "NetworkCut", "cut_network", "time_layer_cuts", "time_networks"]
+__all__ = [
+    "COUNTS",
+    "SIDES",
+    "LayerCut",
+    "Network",
+    "NetworkCut",
+    "cut_network",
+    "time_counts",
+    "time_layer_cuts",
+    "time_networks",
+]
 
 SIDES = {"output side": (1.0, 0.5), "input side": (0.5, 1.0), "both sides": (0.5, 0.5)}
 """The shares of inputs and outputs that stay."""
-LAYER_SECONDS, NETWORK_SECONDS = 2.0, 3.0
+COUNTS = (*range(32, 49), *range(60, 81), 96, 112, *range(120, 137), 144, 160)
+DEPTH = 3
+"""Layers in a row: a runtime may reorder its data once before and once after them, as in a network."""
+LAYER_SECONDS, COUNTS_SECONDS, NETWORK_SECONDS = 2.0, 3.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -63,8 +75,18 @@ def time_layer_cuts(kind: str, runtime: str, width: int, timer: Timer) -> LayerC
         widths = [round(inputs * width), round(outputs * width)]
         calls[side] = bind(chain(kind, widths), example_input(kind, widths[0]), runtime)
     with torch.inference_mode():
-        turns = timer(calls, LAYER_SECONDS)
-    return LayerCut(kind, runtime, width, {side: turns.timings[side] for side in SIDES}, turns.control)
+        turns = timer(calls, max_seconds=LAYER_SECONDS)
+    return LayerCut(kind, runtime, width, {side: turns[side] for side in SIDES}, turns.control)
+
+
+def time_counts(kind: str, runtime: str, timer: Timer, counts: Sequence[int] = COUNTS) -> CountCurve:
+    torch.manual_seed(0)
+    calls = {
+        str(count): bind(chain(kind, [count] * (DEPTH + 1)), example_input(kind, count), runtime) for count in counts
+    }
+    with torch.inference_mode():
+        turns = timer(calls, max_seconds=COUNTS_SECONDS)
+    return CountCurve(kind, runtime, tuple(counts), tuple(turns.timings.values()), turns.control)
 
 
 def cut_network(network: Network, versions: Mapping[str, tuple[float, int]]) -> dict[str, nn.Module]:
@@ -73,7 +95,7 @@ def cut_network(network: Network, versions: Mapping[str, tuple[float, int]]) -> 
     dense, inputs = network.build().eval(), network.inputs()
     models = {"dense": dense}
     for name, (kept, multiple_of) in versions.items():
-        model = copy.deepcopy(dense)
+        model = copy_of_model(dense)
         models[name] = apply(model, plan_channels(model, inputs, 1 - kept, multiple_of=multiple_of))
     return models
 
@@ -84,7 +106,6 @@ def time_networks(
     kept: Mapping[str, float],
     runtime: str,
     timer: Timer,
-    seconds: float = NETWORK_SECONDS,
 ) -> tuple[NetworkCut, ...]:
     inputs = network.inputs()
     macs = {name: count_macs(model, inputs) for name, model in models.items()}
@@ -92,12 +113,10 @@ def time_networks(
     with torch.inference_mode(), ExitStack() as modes:
         for model in models.values():
             modes.enter_context(evaluating(model))
-        loaded: Iterable[tuple[str, Any]] = [(name, chosen.load(model, inputs, 1)) for name, model in models.items()]
-        turns = timer({name: each.bind(inputs) for name, each in loaded}, seconds)
+        calls = {name: chosen.load(model, inputs, 1).bind(inputs) for name, model in models.items()}
+        turns = timer(calls, max_seconds=NETWORK_SECONDS)
     return tuple(
-        NetworkCut(
-            network.name, runtime, name, kept[name], macs[name] / macs["dense"], turns.timings[name], turns.control
-        )
+        NetworkCut(network.name, runtime, name, kept[name], macs[name] / macs["dense"], turns[name], turns.control)
         for name in models
         if name != "dense"
     )

@@ -95,5 +95,6 @@ def _time_two_of_four(outputs: int, inputs: int, batch: int, timer: Timer) -> Tw
     dense = (torch.randn(outputs, inputs) * pattern).half().cuda()
     with torch.inference_mode():
         sparse = torch.sparse.to_sparse_semi_structured(dense)
-        turns = timer({"dense": lambda: F.linear(x, dense), "2:4": lambda: F.linear(x, sparse)}, SECONDS, cuda_clock)
-    return TwoOfFour(outputs, inputs, batch, turns.timings["2:4"], turns.control)
+        calls = {"dense": lambda: F.linear(x, dense), "2:4": lambda: F.linear(x, sparse)}
+        turns = timer(calls, max_seconds=SECONDS, clock=cuda_clock)
+    return TwoOfFour(outputs, inputs, batch, turns["2:4"], turns.control)

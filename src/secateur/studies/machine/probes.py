@@ -8,14 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from secateur.base import require_one_of
-from secateur.bench.onnx_layers import Node, onnx_graph
-from secateur.bench.runtimes import Call, available_runtimes, open_in_onnxruntime
+from secateur.bench import BoundCall, Node, available_runtimes, onnx_graph, open_in_onnxruntime
 
-__all__ = ["KINDS", "MEASURED_RUNTIMES", "bind", "chain", "example_input", "require_kind", "runtimes_here"]
-
-KINDS = {"convolution": "3×3 convolution", "linear": "linear layer", "depthwise": "3×3 depthwise convolution"}
-"""What they are called in a sentence. The last has one filter for each channel, so its inputs are its outputs."""
+__all__ = ["MEASURED_RUNTIMES", "bind", "chain", "example_input", "runtimes_here"]
 
 MEASURED_RUNTIMES = ("eager", "onnxruntime")
 LINEAR_BATCH = 128
@@ -24,10 +19,6 @@ IMAGE_SIZE = {"convolution": 14, "depthwise": 28}
 
 def runtimes_here() -> tuple[str, ...]:
     return tuple(name for name in MEASURED_RUNTIMES if name in available_runtimes())
-
-
-def require_kind(kind: str) -> None:
-    require_one_of("measured kind of layer", kind, KINDS)
 
 
 def chain(kind: str, widths: Sequence[int]) -> nn.Sequential:
@@ -46,7 +37,7 @@ def example_input(kind: str, width: int) -> Tensor:
     return torch.randn(1, width, IMAGE_SIZE[kind], IMAGE_SIZE[kind])
 
 
-def bind(layers: nn.Sequential, x: Tensor, runtime: str) -> Call:
+def bind(layers: nn.Sequential, x: Tensor, runtime: str) -> BoundCall:
     """A call that runs the layers once."""
     if runtime == "eager":
         return lambda: layers(x)
