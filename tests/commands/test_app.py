@@ -1,6 +1,7 @@
 """The command line as a person meets it: help, typos, the demo, interruption, and exit codes."""
 
 import json
+import os
 import re
 import resource
 import subprocess
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 import secateur
-from secateur.bench.size import Size
+from secateur.bench.size import ModelSize
 from secateur.bench.timing import Timing
+from secateur.commands.app import WAITING
 from secateur.loop.result import Record, Result
 from secateur.pages.curve import save_curve
 from secateur.pages.demo_console import rule_of_thumb, speed_verdict
@@ -42,6 +44,41 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Example: secateur demo" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "said", "policy"),
+    [
+        ("prune", {}, "PASSIVE"),
+        ("sensitivity", {}, "PASSIVE"),
+        ("demo", {}, "PASSIVE"),
+        ("measure", {}, None),
+        ("prune", {"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"),
+        ("prune", {"GOMP_SPINCOUNT": "1000"}, None),
+        ("prune", {"KMP_BLOCKTIME": "0"}, None),
+    ],
+)
+def test_threads_that_wait_in_training_leave_the_core_to_others(
+    command: str, said: dict[str, str], policy: str | None
+) -> None:
+    """What torch finds in the environment when it is imported; the user's own word stays."""
+    code = (
+        "import os, sys\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'torch': print(os.environ.get('OMP_WAIT_POLICY'), flush=True), os._exit(0)\n"
+        f"sys.meta_path.insert(0, Watch())\n{MAIN}"
+    )
+    arguments = {"demo": [], "prune": ["task.py", "--channels", "50%", "--out", "out"]}.get(command, ["task.py"])
+    silent = {name: value for name, value in os.environ.items() if name not in WAITING}
+    done = subprocess.run(
+        [sys.executable, "-c", code, command, *arguments],
+        env={**silent, **said},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(policy)
 
 
 def test_the_package_itself_imports_nothing_heavy() -> None:
@@ -167,7 +204,7 @@ def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
 
 
 def result_with(before: float, cut: float, after: float) -> Result:
-    size = Size(10, 10, 40)
+    size = ModelSize(10, 10, 40)
     stops = [("before", "before", before), ("cut", "cut", cut), ("fine-tune epoch 1/1", "fine-tune", after)]
     records = tuple(Record(stop, phase, 0.0, metric, 0.9, size, 1.0) for stop, phase, metric in stops)
     return Result(None, Masks({}), records, 0.02)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import secateur
-from secateur.bench.size import Size
+from secateur.bench.size import ModelSize
 from secateur.loop.result import Record
 from secateur.loop.task import accuracy
 from secateur.pages.run_page import save_run_page
@@ -22,7 +22,7 @@ from tests.support.report_runs import real_report
 
 
 def record(right: int, counted: int) -> Record:
-    return Record("dense", "before", 0.0, right / counted, 0.0, Size(1, 1, 1), 0.0, counted)
+    return Record("dense", "before", 0.0, right / counted, 0.0, ModelSize(1, 1, 1), 0.0, counted)
 
 
 @given(st.integers(1, 10**7).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

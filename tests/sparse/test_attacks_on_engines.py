@@ -22,7 +22,7 @@ from torch import Tensor
 import secateur
 from secateur.sparse import trial as choice
 from secateur.sparse.engine import SparseEngine
-from secateur.sparse.native import why_unavailable
+from secateur.sparse.native import why_missing
 from secateur.sparse.stored.engine_loading import load_engine
 from secateur.sparse.stored.engine_manifest import parse_engine
 from secateur.sparse.stored.engine_saving import save_engine
@@ -31,7 +31,7 @@ from tests.attacks.make import sealed_record
 from tests.support.sparse_engines import ENGINES, Branching, engine_of, outputs
 from tests.support.sparse_models import CONTROL, FASTER
 
-pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason="no layer is packed without kernels")
+pytestmark = pytest.mark.skipif(why_missing() is not None, reason="no layer is packed without kernels")
 
 TERABYTES = 1 << 40
 
@@ -210,7 +210,7 @@ def test_a_forged_engine_is_refused(attack: str, files: Files, tmp_path: Path, m
 def test_nothing_in_a_report_reaches_the_terminal_as_a_command(files: Files, tmp_path: Path) -> None:
     files.record |= {"notes": ["\x1b[2Jgone"], "machine": "a\x07b"}
     files.record["layers"][0]["reason"] = "\x1b]0;"
-    report = load_engine(files.write(tmp_path), Branching).report
+    report = str(load_engine(files.write(tmp_path), Branching))
     assert "gone" in report
     assert all(line.isprintable() for line in report.splitlines())
 
@@ -269,5 +269,5 @@ def test_engines_made_up_by_an_attacker_are_refused_or_run(
             files.tensors = files.tensors[:at] + damaged(files.tensors[at:], chance)
         if (loaded := unless_refused(load_engine, files.write(folder), Branching)) is not None:
             loaded(ENGINES["in place"][1](2))
-            assert loaded.report
+            assert str(loaded)
             save_engine(loaded, folder)

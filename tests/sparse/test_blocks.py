@@ -20,13 +20,13 @@ from secateur.sparse.block import run_block
 from secateur.sparse.dense import DenseConv2d
 from secateur.sparse.engine import SparseEngine, sparse_engine
 from secateur.sparse.layers import SparseConv2d
-from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_unavailable
+from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_missing
 from secateur.sparse.stored.engine_loading import load_engine
 from secateur.sparse.stored.engine_saving import save_engine
 from tests.support.sparse_layers import ACTIVATIONS, depthwise_layers, images_for, sparse_weight
 from tests.support.sparse_models import CONTROL, FASTER, SLOWER, assert_same, images_of_all_kinds, masked
 
-if why_unavailable():
+if why_missing():
     pytest.skip("the kernels were not compiled", allow_module_level=True)
 
 every_set = pytest.mark.parametrize("instructions", supported_instruction_sets())

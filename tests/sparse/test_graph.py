@@ -17,7 +17,7 @@ from secateur.examples.mobilenet_v2 import InvertedResidual
 from secateur.examples.small_resnet import SmallResNet
 from secateur.sparse import trial as choice
 from secateur.sparse.engine import SparseEngine, sparse_engine
-from secateur.sparse.native import why_unavailable
+from secateur.sparse.native import why_missing
 from tests.support.sparse_models import CONTROL, FASTER, assert_same, calls_left, images_of_all_kinds, masked
 
 
@@ -73,7 +73,7 @@ class Pooled(nn.Module):
         return result
 
 
-@pytest.mark.skipif(why_unavailable() is not None, reason="the kernels were not compiled")
+@pytest.mark.skipif(why_missing() is not None, reason="the kernels were not compiled")
 def test_pools_that_round_down_run_in_a_kernel_of_their_own() -> None:
     model = masked(Pooled())
     engine = engine_of(model, torch.randn(2, 3, 33, 40))
@@ -358,7 +358,7 @@ def test_any_program_of_layers_residuals_and_in_place_steps(steps: list[tuple[st
     torch.manual_seed(0)
     model = masked(Program(steps), zeros=0.6)
     engine = engine_of(model, torch.randn(2, 4, 5, 5))
-    assert hasattr(engine.network, "graph"), engine.report
+    assert hasattr(engine.network, "graph"), str(engine)
     assert_same(engine, model, torch.randn(3, 4, 5, 5))
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from secateur.sparse.layers import SparseConv2d, SparseLinear
-from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_unavailable
+from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_missing
 from tests.support.sparse_layers import ACTIVATIONS, assert_close, convolutions, dense, linears, sparse_weight
 
-if why_unavailable():
+if why_missing():
     pytest.skip("the kernels were not compiled", allow_module_level=True)
 
 every_set = pytest.mark.parametrize("instructions", supported_instruction_sets())

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from secateur.base.errors import UsageError
 from secateur.sparse.layers import SparseConv2d, SparseLinear
-from secateur.sparse.native import instruction_set, supported_instruction_sets, using_instruction_set, why_unavailable
+from secateur.sparse.native import instruction_set, supported_instruction_sets, using_instruction_set, why_missing
 from tests.support.forked import Program
 from tests.support.sparse_layers import sparse_weight
 
-if why_unavailable():
+if why_missing():
     pytest.skip("the kernels were not compiled", allow_module_level=True)
 
 WINDOW = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 1)}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from secateur.base.errors import SecateurError, UsageError
 from secateur.sparse.layers import SparseConv2d, SparseLinear
-from secateur.sparse.native import why_unavailable
+from secateur.sparse.native import why_missing
 from secateur.sparse.packed import PackedMatrix
 from tests.support.sparse_layers import assert_close, sparse_weight
 
@@ -245,7 +245,7 @@ def test_what_is_not_refused_runs_as_its_dense_matrix(parts: Parts) -> None:
         return
     dense = matrix.to_dense()
     assert dense.shape == parts["shape"]
-    if why_unavailable() or not (dense.abs() < 1e3).all():  # the rest is for the tests of the kernels
+    if why_missing() or not (dense.abs() < 1e3).all():  # the rest is for the tests of the kernels
         return
     for examples in (1, 9):
         assert_close(SparseLinear(matrix, None), dense, torch.randn(examples, matrix.columns))

@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from secateur.base.errors import UsageError
 from secateur.sparse.dense import DenseConv2d
 from secateur.sparse.max_pooling import MaxPool2d
-from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_unavailable
+from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_missing
 from tests.support.sparse_layers import ACTIVATIONS, depthwise_layers, images_for
 
-if why_unavailable():
+if why_missing():
     pytest.skip("the kernels were not compiled", allow_module_level=True)
 
 every_set = pytest.mark.parametrize("instructions", supported_instruction_sets())

@@ -20,7 +20,7 @@ from secateur.sparse import trial as choice
 from secateur.sparse.dense import DenseLayer
 from secateur.sparse.engine import SparseEngine, sparse_engine
 from secateur.sparse.layers import SparseConv2d, SparseLinear
-from secateur.sparse.native import why_unavailable
+from secateur.sparse.native import why_missing
 from secateur.sparse.packed import PackedMatrix
 from secateur.sparse.stored import engine_loading as loading
 from secateur.sparse.stored.engine_loading import load_engine
@@ -31,7 +31,7 @@ from tests.support.sparse_engines import ENGINES, Branching, engine_of, outputs,
 from tests.support.sparse_models import CONTROL, FASTER, masked
 
 FILES = {"engine.json", "engine.safetensors"}
-needs_kernels = pytest.mark.skipif(why_unavailable() is not None, reason="no layer goes sparse without kernels")
+needs_kernels = pytest.mark.skipif(why_missing() is not None, reason="no layer goes sparse without kernels")
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def _every_layer_pays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_same_engine(found: SparseEngine, saved: SparseEngine, kind: str) -> None:
-    assert found.report == saved.report
+    assert str(found) == str(saved)
     assert [repr(layer) for layer in found.layers] == [repr(layer) for layer in saved.layers]
     kept, back = ({path: type(each).__name__ for path, each in engine.named_modules()} for engine in (saved, found))
     assert kept == back
@@ -138,7 +138,7 @@ def test_an_engine_works_in_a_new_process(tmp_path: Path) -> None:
     torch.save(inputs, tmp_path / "inputs")
     done = Program(LOAD_ELSEWHERE, folder=tmp_path).wait()
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == engine.report
+    assert done.stdout.strip() == str(engine)
     assert torch.equal(torch.load(tmp_path / "outputs"), engine(inputs))
 
 
@@ -153,7 +153,7 @@ def test_without_kernels_layers_get_their_zeros_back(
     loaded = load_engine(tmp_path, build)
     assert not any(isinstance(module, SparseLinear | SparseConv2d) for module in loaded.modules())
     assert not any(layer.sparse for layer in loaded.layers)
-    assert "What was saved sparse runs dense here: there is no compiler here" in loaded.report
+    assert "What was saved sparse runs dense here: there is no compiler here" in str(loaded)
     for batch in (1, 3):
         x = inputs(batch)
         torch.testing.assert_close(loaded(x), engine(x), rtol=1e-4, atol=1e-5)
@@ -161,10 +161,10 @@ def test_without_kernels_layers_get_their_zeros_back(
 
 def test_measurements_of_another_machine_are_told_apart(tmp_path: Path) -> None:
     engine = engine_of("in place")
-    assert "another machine" not in engine.report
+    assert "another machine" not in str(engine)
     engine.origin = replace(engine.origin, machine="a Z80, 1 core")
     save_engine(engine, tmp_path)
-    assert "That was on another machine: a Z80, 1 core." in load_engine(tmp_path, Branching).report
+    assert "That was on another machine: a Z80, 1 core." in str(load_engine(tmp_path, Branching))
 
 
 def normed() -> nn.Module:

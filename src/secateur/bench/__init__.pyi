@@ -37,7 +37,7 @@ from secateur.bench.runtimes import torch_threads as torch_threads
 from secateur.bench.sheet import NUMBERS as NUMBERS
 from secateur.bench.sheet import Sheet as Sheet
 from secateur.bench.sheet import measure as measure
-from secateur.bench.size import Size as Size
+from secateur.bench.size import ModelSize as ModelSize
 from secateur.bench.size import count_macs as count_macs
 from secateur.bench.size import measure_size as measure_size
 from secateur.bench.timing import Timing as Timing

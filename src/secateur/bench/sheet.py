@@ -33,7 +33,7 @@ from secateur.bench.comparison import (
 from secateur.bench.machine import Machine, this_machine
 from secateur.bench.runner import Ready, Runner
 from secateur.bench.runtimes import Runtime, available_runtimes, find_runtime
-from secateur.bench.size import Size, count_macs, measure_size
+from secateur.bench.size import ModelSize, count_macs, measure_size
 from secateur.bench.turns import NULL_CONTROL
 
 __all__ = ["NUMBERS", "Footprint", "Measurement", "Refusal", "Sheet", "measure"]
@@ -52,7 +52,7 @@ _NOTE = (
 class Footprint:
     """What does not depend on where the model runs."""
 
-    size: Size
+    size: ModelSize
     macs: int
     """Multiply-adds for one example."""
     precision: str

@@ -13,22 +13,22 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from secateur.base import evaluating, full_tensor
 
-__all__ = ["Size", "count_macs", "measure_size"]
+__all__ = ["ModelSize", "count_macs", "measure_size"]
 
 
 @dataclass(frozen=True)
-class Size:
+class ModelSize:
     parameters: int
     nonzeros: int
     file_bytes: int
     """Parameters and buffers as a plain safetensors file stores them, without its header. Zeros take space there."""
 
 
-def measure_size(model: nn.Module) -> Size:
+def measure_size(model: nn.Module) -> ModelSize:
     """Counts tied weights once."""
     parameters = [full_tensor(parameter.detach()) for parameter in model.parameters()]
     tensors = [*parameters, *model.buffers()]
-    return Size(
+    return ModelSize(
         parameters=sum(parameter.numel() for parameter in parameters),
         nonzeros=sum(int(torch.count_nonzero(parameter)) for parameter in parameters),
         file_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from secateur.capture.expressions import Expression, Size
-from secateur.capture.trace import Call, Comparison, Kind, SizeUse, Value
+from secateur.capture.trace import Call, Kind, SizeComparison, SizeUse, Value
 
 __all__ = ["CallRecorder", "FunctionRecorder", "bound_arguments", "muted"]
 
@@ -217,7 +217,7 @@ class FunctionRecorder(TorchFunctionMode):
         super().__init__()
         self.recorder = recorder
         self.uses: list[SizeUse] = []
-        self.comparisons: dict[Comparison, None] = {}
+        self.comparisons: dict[SizeComparison, None] = {}
         self.float_uses: dict[Expression, str] = {}
 
     def __torch_function__(
@@ -269,7 +269,7 @@ class FunctionRecorder(TorchFunctionMode):
             self.uses.append(SizeUse("__len__", (value,), {}, (), range(here, here), self.recorder.module_stack[-1]))
 
     def compared(self, relation: Any, left: Expression, right: Expression, outcome: bool) -> None:
-        self.comparisons[Comparison(relation, left, right, outcome, self.recorder.module_stack[-1])] = None
+        self.comparisons[SizeComparison(relation, left, right, outcome, self.recorder.module_stack[-1])] = None
 
     def used_as_float(self, expression: Expression) -> None:
         self.float_uses.setdefault(expression, self.recorder.module_stack[-1])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from secateur.capture.expressions import Attribute, Expression
 
-__all__ = ["Call", "Comparison", "SizeUse", "Trace", "Value", "numbers_of", "values_in"]
+__all__ = ["Call", "SizeComparison", "SizeUse", "Trace", "Value", "numbers_of", "values_in"]
 
 Kind = Literal["parameter", "buffer", "constant", "input", "result"]
 
@@ -76,7 +76,7 @@ class SizeUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SizeComparison:
     """Two sizes that Python code compared. Whatever depended on the outcome was recorded, so the outcome must stay."""
 
     relation: Literal["==", "<", "<="]
@@ -95,7 +95,7 @@ class Trace:
     calls: Sequence[Call]
     outputs: Sequence[Value]
     uses: Sequence[SizeUse] = ()
-    comparisons: Sequence[Comparison] = ()
+    comparisons: Sequence[SizeComparison] = ()
     float_uses: Mapping[Expression, str] = field(default_factory=dict)
     """Sizes that went into arithmetic with floats, such as head_dim ** -0.5, with the module; their value must stay."""
     attributes: Mapping[Attribute, int] = field(default_factory=dict)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["measure"]
 
 BASELINE = "dense"
+RUNTIMES, BATCHES = ["eager"], [1]
 
 
 def measure(
@@ -29,18 +30,26 @@ def measure(
         Path | None,
         typer.Option("--from", help="Trained weights for the dense model: safetensors, or a state dict."),
     ] = None,
-    runtime: Annotated[
-        list[str] | None,
-        typer.Option(help="eager, compile, sparse, onnxruntime, openvino, or all that can run here. May be repeated."),
-    ] = None,
-    batch: Annotated[list[int] | None, typer.Option(help="Examples to run at once. May be repeated.", min=1)] = None,
+    runtimes: Annotated[
+        list[str],
+        typer.Option(
+            "--runtime",
+            help="eager, compile, sparse, onnxruntime, openvino, or all that can run here. May be repeated.",
+        ),
+    ] = RUNTIMES,
+    batches: Annotated[
+        list[int], typer.Option("--batch", help="Examples to run at once. May be repeated.", min=1)
+    ] = BATCHES,
     threads: Annotated[int, typer.Option(help="Threads to run on.", min=1)] = 1,
+    max_seconds: Annotated[
+        float, typer.Option(help="When to stop timing a runtime and batch, even without a verdict.", min=0)
+    ] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the sheet as JSON.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Measure pruned runs beside their dense model, in turn: speed, memory and size.
 
-    A difference in speed counts only outside what the dense model shows against its own copy.
+    A difference in speed counts only beyond the noise: how far apart the timer puts the dense model and its own copy.
 
     Example: secateur measure runs/zeros-90 --runtime all --batch 1 --batch 32
     """
@@ -52,7 +61,6 @@ def measure(
         from secateur.commands.task_file import users_errors_in_one_sentence
         from secateur.loop import load_run
 
-        chosen = runtime or ["eager"]
         source, runs = task_and_runs(what, task)
         with users_errors_in_one_sentence():
             results: dict[str, tuple[Path, Result]] = {}
@@ -62,9 +70,10 @@ def measure(
             sheet = measure_models(
                 {BASELINE: source.build_model(weights), **{name: found.model for name, (_, found) in results.items()}},
                 source.example_inputs(),
-                runtimes="all" if "all" in chosen else chosen,
-                batches=batch or [1],
+                runtimes="all" if "all" in runtimes else runtimes,
+                batches=batches,
                 threads=threads,
+                max_seconds=max_seconds,
             )
         pages = [
             write_report(run, name, result, sheet)

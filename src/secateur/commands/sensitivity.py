@@ -11,16 +11,17 @@ from secateur.commands.one_sentence import command_line, errors_in_one_sentence
 
 __all__ = ["sensitivity"]
 
+AMOUNTS = ["25%", "50%", "75%"]
+
 
 def sensitivity(
     task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model() and eval_data().")],
     weights: Annotated[
         Path | None, typer.Option("--from", help="The trained weights: safetensors, or a state dict.")
     ] = None,
-    amount: Annotated[
-        list[str] | None,
-        typer.Option(help="How much of each group to remove. May be repeated. By default 25%, 50% and 75%."),
-    ] = None,
+    amounts: Annotated[
+        list[str], typer.Option("--amount", help="How much of each group to remove. May be repeated.")
+    ] = AMOUNTS,
     finetune: Annotated[
         float, typer.Option(help="Epochs, such as 0.25, to fine-tune after each cut before it is judged.", min=0)
     ] = 0,
@@ -50,7 +51,7 @@ def sensitivity(
                 source.example_inputs(),
                 source.eval_data(),
                 metric=source.metric,
-                amounts=amount or (0.25, 0.5, 0.75),
+                amounts=amounts,
                 finetune=finetune,
                 train_data=source.train_data() if finetune else None,
                 loss=source.loss,

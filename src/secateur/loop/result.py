@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from secateur.base import aligned, from_json, to_json
-from secateur.bench import Size
+from secateur.bench import ModelSize
 from secateur.loop.histogram import WeightHistogram
 from secateur.plans import Masks, Plan
 
@@ -32,7 +32,7 @@ class Record:
     metric: float
     sparsity: float
     """Zeros among the weights that may be pruned."""
-    size: Size
+    size: ModelSize
     seconds: float
     counted: int = 0
     """Predictions that the accuracy was counted over; 0 for a metric of the user's own."""
@@ -57,7 +57,7 @@ class Record:
 
     @staticmethod
     def from_json(item: Mapping[str, Any]) -> Record:
-        return Record(**{**item, "size": Size(**item["size"])})
+        return Record(**{**item, "size": ModelSize(**item["size"])})
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ class Result:
         return self.records[-1].metric
 
     @property
-    def size_before(self) -> Size:
+    def size_before(self) -> ModelSize:
         return self.dense.size
 
     @property
-    def size_after(self) -> Size:
+    def size_after(self) -> ModelSize:
         return self.records[-1].size
 
     @property

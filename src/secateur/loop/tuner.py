@@ -33,7 +33,7 @@ from secateur.base import (
     training,
     unwrap,
 )
-from secateur.bench import Size, measure_size
+from secateur.bench import ModelSize, measure_size
 from secateur.loop.agenda import Epoch
 from secateur.loop.histogram import WeightHistogram
 from secateur.loop.recipe import Recipe, learning_rate_factor, make_optimizer
@@ -168,7 +168,7 @@ class Tuner:
     def sparsity(self) -> float:
         return self.masks.sparsity if self.masks else 0.0
 
-    def size(self) -> Size:
+    def size(self) -> ModelSize:
         return measure_size(self.module)
 
     def enforce(self, masks: Masks) -> None:

@@ -14,10 +14,10 @@ from secateur.sparse import compiled, native
 if TYPE_CHECKING:
     from secateur.sparse.layers import SparseConv2d, SparseLinear
 
-__all__ = ["Call", "convolution_call", "linear_call", "which", "why_unavailable"]
+__all__ = ["LayerCall", "convolution_call", "linear_call", "which", "why_unavailable"]
 
 
-class Call(Protocol):
+class LayerCall(Protocol):
     """A layer that is ready for inputs of one shape. It fills an output of `output_shape`."""
 
     output_shape: tuple[int, ...]
@@ -27,18 +27,18 @@ class Call(Protocol):
 
 def which() -> str | None:
     """The instruction set of the compiled kernels, or `numba`, or None where there are no kernels at all."""
-    if native.why_unavailable() is None:
+    if native.why_missing() is None:
         return native.instruction_set()
     return "numba" if find_spec("numba") else None
 
 
 def why_unavailable() -> str | None:
     """None where sparse layers can run; else the reason, to end a sentence with."""
-    return None if find_spec("numba") else native.why_unavailable()
+    return None if find_spec("numba") else native.why_missing()
 
 
-def linear_call(layer: SparseLinear, shape: torch.Size) -> Call:
-    if native.why_unavailable() is None:
+def linear_call(layer: SparseLinear, shape: torch.Size) -> LayerCall:
+    if native.why_missing() is None:
         return compiled.LinearCall(layer, shape)
     _require_numba()
     from secateur.sparse import numba_kernels
@@ -46,8 +46,8 @@ def linear_call(layer: SparseLinear, shape: torch.Size) -> Call:
     return numba_kernels.LinearCall(layer, shape)
 
 
-def convolution_call(layer: SparseConv2d, shape: torch.Size) -> Call:
-    if native.why_unavailable() is None:
+def convolution_call(layer: SparseConv2d, shape: torch.Size) -> LayerCall:
+    if native.why_missing() is None:
         return compiled.ConvolutionCall(layer, shape)
     _require_numba()
     from secateur.sparse import numba_kernels

@@ -29,7 +29,7 @@ _BYTES_BETWEEN = 2**21
 
 def join_blocks(graph: fx.GraphModule) -> None:
     """Replaces the calls of every block by one."""
-    if native.why_unavailable():
+    if native.why_missing():
         return
     for node in list(graph.graph.nodes):
         if block := _block_around(graph, node):
@@ -126,7 +126,7 @@ class _BlockCall:
         strip = max(1, -(-height // strips))
         planes = torch.tensor([strip, (height - 1) % strip + 1])[:, None] * width
         self._offsets = torch.arange(channels) * planes
-        self.part = native.Block(
+        self.part = native.DepthwiseBlock(
             before.parts[0] if before else native.Prepared(),
             between.part,
             after.parts[0],

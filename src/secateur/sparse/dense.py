@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from secateur.sparse.depthwise import depthwise_conv2d
 from secateur.sparse.layers import SparseConv2d, SparseLinear
-from secateur.sparse.native import why_unavailable
+from secateur.sparse.native import why_missing
 
 __all__ = ["Activation", "DenseConv2d", "DenseLayer", "DenseLinear", "Pair"]
 
@@ -115,7 +115,7 @@ class DenseConv2d(DenseLayer):
     @property
     def own_kernel(self) -> bool:
         """Whether it runs in a kernel of ours."""
-        return self.depthwise and not isinstance(self.padding, str) and why_unavailable() is None
+        return self.depthwise and not isinstance(self.padding, str) and why_missing() is None
 
     def product(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)

@@ -51,17 +51,13 @@ class SparseEngine(nn.Module):
         """It stays in evaluation mode: its batch norms are folded, and its weights packed."""
         return self
 
-    @property
-    def report(self) -> str:
+    def __str__(self) -> str:
         sparse = sum(layer.sparse for layer in self.layers)
         threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
         head = f"{sparse} of {len(self.layers)} layers are sparse, as measured on {threads}."
         machine = self.origin.machine
         elsewhere = [] if machine == this_machine().name else [f"That was on another machine: {machine}."]
         return "\n".join([head, *elsewhere, *self.notes, *_table(self.layers)])
-
-    def __str__(self) -> str:
-        return self.report
 
 
 def _table(layers: tuple[LayerChoice, ...]) -> list[str]:
@@ -85,14 +81,15 @@ def sparse_engine(model: nn.Module, example_inputs: Any, *, threads: int = 1, pr
     """Makes a module for inference on a CPU out of a masked model, which stays as it is.
 
     Batch norms, activations and residuals are folded into the layers before them. Each linear layer and convolution
-    with enough zeros is then timed with and without them, and goes sparse only where that is surely faster. Batch
-    and other sizes may change as far as the model's own code allows.
+    with enough zeros is then timed dense and sparse, and goes sparse only where that is faster beyond the noise. The
+    batch and other sizes may change as far as the model's own code allows. `print(engine)` shows which layers went
+    sparse, and why.
 
     Args:
         model: in float32 on the CPU, with its masks applied, unstructured or in blocks such as "4x1".
         example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments, of the sizes to be fast at.
         threads: how many to measure with.
-        progress: whether to print which layers went sparse, and why.
+        progress: False for silence.
     """
     _require_model(model)
     require_threads(threads)
@@ -104,10 +101,7 @@ def sparse_engine(model: nn.Module, example_inputs: Any, *, threads: int = 1, pr
         with working("timing the layers, dense and sparse in turn", progress):
             choices, whole = choose(network, layers, example_inputs, threads)
     notes += [] if whole is None else [f"With its sparse layers, the model takes {whole} times as long as without."]
-    engine = SparseEngine(network, choices, threads, [*notes, *_why_nothing_is_sparse(choices)], origin)
-    if progress:
-        print(engine)
-    return engine
+    return SparseEngine(network, choices, threads, [*notes, *_why_nothing_is_sparse(choices)], origin)
 
 
 def _require_model(model: nn.Module) -> None:

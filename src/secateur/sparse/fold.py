@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 
 from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer, DenseLinear, Pair
 from secateur.sparse.max_pooling import MaxPool2d
-from secateur.sparse.native import why_unavailable
+from secateur.sparse.native import why_missing
 from secateur.sparse.nodes import anything_written, arguments, constant, same_shape, sole_user, value_of
 
 __all__ = ["LAYERS", "fold_graph"]
@@ -190,7 +190,7 @@ def _clamping(low: Any, high: Any) -> Activation | None:
 
 def _replace_pools(graph: fx.GraphModule) -> None:
     """Max pooling has a kernel of our own, many times as fast as torch's where channels lie one after another."""
-    if why_unavailable():
+    if why_missing():
         return
     pools = [node for node in graph.graph.nodes if node.target is aten.max_pool2d.default and _plain_pool(node)]
     graph.add_submodule(POOLS, nn.ModuleList(_pool(node) for node in pools))

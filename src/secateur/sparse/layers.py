@@ -49,7 +49,7 @@ class SparseLinear(nn.Module):
         call(x, fitting(residual, output), output)
         return output
 
-    def _prepare(self, shape: torch.Size) -> backend.Call:
+    def _prepare(self, shape: torch.Size) -> backend.LayerCall:
         if shape[-1:] != (self.matrix.columns,):
             raise UsageError(
                 f"The input has the shape {tuple(shape)}, but the layer takes {self.matrix.columns} features."
@@ -126,7 +126,7 @@ class SparseConv2d(nn.Module):
         call(x, fitting(residual, output), output)
         return output
 
-    def _prepare(self, shape: torch.Size) -> backend.Call:
+    def _prepare(self, shape: torch.Size) -> backend.LayerCall:
         self.require_fitting(shape)
         return backend.convolution_call(self, shape)
 

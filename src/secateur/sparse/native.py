@@ -19,9 +19,9 @@ from secateur.sparse.packed import PackedMatrix
 __all__ = [
     "ACTIVATIONS",
     "INSTRUCTION_SETS",
-    "Block",
     "Columns",
     "Depthwise",
+    "DepthwiseBlock",
     "Margins",
     "Pooling",
     "Prepared",
@@ -34,7 +34,7 @@ __all__ = [
     "supported_instruction_sets",
     "take_largest",
     "using_instruction_set",
-    "why_unavailable",
+    "why_missing",
 ]
 
 ACTIVATIONS = ("none", "relu", "relu6", "gelu")
@@ -94,8 +94,8 @@ class Depthwise(Structure):
     ]
 
 
-class Block(Structure):
-    """A depthwise convolution between two sparse ones: as in layer.h."""
+class DepthwiseBlock(Structure):
+    """A depthwise convolution between two sparse ones: `Block` in layer.h."""
 
     _fields_ = [
         ("first", Prepared),
@@ -116,7 +116,7 @@ class Pooling(Structure):
     ]
 
 
-def why_unavailable() -> str | None:
+def why_missing() -> str | None:
     """None where the kernels can run; else the reason, to end a sentence with."""
     try:
         _library()
@@ -199,7 +199,7 @@ def run_depthwise(depthwise: Depthwise, data: int, residual: int | None, output:
         raise SecateurError("There is not enough memory for a depthwise layer; use a smaller batch.")
 
 
-def run_block(block: Block, data: int, residual: int | None, output: int) -> None:
+def run_block(block: DepthwiseBlock, data: int, residual: int | None, output: int) -> None:
     if _library().secateur_run_block(block, data, residual, output, torch.get_num_threads()):
         raise SecateurError("There is not enough memory for a block of layers; use a smaller batch.")
 
@@ -232,7 +232,7 @@ def _library() -> ctypes.CDLL:
     library.secateur_add_margins.restype = None
     library.secateur_run_depthwise.argtypes = [POINTER(Depthwise), c_void_p, c_void_p, c_void_p, c_int64]
     library.secateur_run_depthwise.restype = c_int64
-    library.secateur_run_block.argtypes = [POINTER(Block), c_void_p, c_void_p, c_void_p, c_int64]
+    library.secateur_run_block.argtypes = [POINTER(DepthwiseBlock), c_void_p, c_void_p, c_void_p, c_int64]
     library.secateur_run_block.restype = c_int64
     library.secateur_take_largest.argtypes = [POINTER(Pooling), c_void_p, c_void_p, c_int64]
     library.secateur_take_largest.restype = c_int64

@@ -13,19 +13,19 @@ from secateur.base import UsageError
 
 __all__ = ["address", "fitting", "prepared", "ready"]
 
-Call = TypeVar("Call")
+Made = TypeVar("Made")
 
 _MOST_SHAPES = 64
 # Not in the layers themselves: these are addresses, of no use in a copy of a layer.
 _calls: WeakKeyDictionary[nn.Module, dict[Any, Any]] = WeakKeyDictionary()
 
 
-def prepared(layer: nn.Module, shape: torch.Size, address: Hashable, prepare: Callable[[torch.Size], Call]) -> Call:
+def prepared(layer: nn.Module, shape: torch.Size, address: Hashable, prepare: Callable[[torch.Size], Made]) -> Made:
     """From an earlier call with the same shape and the buffers where they were."""
     known = _calls.get(layer)
     if known is None:
         known = _calls.setdefault(layer, {})
-    call: Call | None = known.get((shape, address))
+    call: Made | None = known.get((shape, address))
     if call is None:
         if len(known) >= _MOST_SHAPES:
             known.clear()

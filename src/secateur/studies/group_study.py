@@ -47,7 +47,7 @@ from secateur.weights import Score
 
 __all__ = ["sensitivity"]
 
-AMOUNTS = (0.25, 0.5, 0.75)
+AMOUNTS = ("25%", "50%", "75%")
 
 
 def sensitivity(
