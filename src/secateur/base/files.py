@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from secateur.base.errors import SecateurError
+from secateur.base.errors import SecateurError, UsageError
 from secateur.base.names import nearest
 
-__all__ = ["did_you_mean_path", "flush_folder", "replace_file", "saving", "write_text"]
+__all__ = ["did_you_mean_path", "flush_folder", "make_folder", "replace_file", "saving", "write_text"]
 
 PARTIAL = ".partial"
 
@@ -39,6 +39,13 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 def write_text(path: str | Path, text: str) -> None:
     with replace_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made a folder ({error}); choose another one.") from error
 
 
 def flush_folder(folder: Path) -> None:

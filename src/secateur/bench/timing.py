@@ -30,8 +30,10 @@ class Timing:
 
     def __post_init__(self) -> None:
         numbers = (self.seconds, self.ratio, self.low, self.high)
-        if not all(0 < number < math.inf for number in numbers):
-            raise ValueError(f"is not a measurement: {numbers}")
+        if not all(0 < number < math.inf for number in numbers) or self.rounds < 0:
+            raise ValueError(f"{numbers} in {self.rounds} rounds is not a measurement")
+        if math.isinf(self.median) or math.isinf(self.p99):
+            raise ValueError("it waits forever")
 
     @property
     def settled(self) -> bool:

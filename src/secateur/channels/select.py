@@ -137,7 +137,7 @@ class Planner:
             scope=scope,
             score=score,
             example_inputs=example_inputs,
-            numbers=numbers_of(dissection.trace.calls[: dissection.trace.example_calls]),
+            constants=numbers_of(dissection.trace.calls[: dissection.trace.example_calls]),
         )
 
     def _output_shapes(self) -> tuple[tuple[int, ...], ...]:

@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from secateur.base import SecateurError, UsageError, aligned, did_you_mean, require_format, write_text
+from secateur.base import (
+    Count,
+    FileFormat,
+    Finite,
+    UsageError,
+    aligned,
+    did_you_mean,
+    load_record,
+    read_record,
+    to_json,
+    write_text,
+)
 
 __all__ = ["GroupCurve", "Sensitivity"]
 
-_FORMAT = "secateur-sensitivity"
-_VERSION = 1
 _STEEPER = 2.0
 """Beyond the last amount a loss is taken to rise so many times as fast as it ever did before."""
+
+
+Point = tuple[Finite, Finite]
+"""A share of the units removed, and the metric then."""
+
+
+def _rising(points: tuple[Point, ...]) -> tuple[Point, ...]:
+    shares = [0.0, *(share for share, _ in points), 1.0]
+    if not points or any(later <= earlier for earlier, later in pairwise(shares)):
+        raise ValueError("the shares do not rise from 0 to 1")
+    return points
 
 
 @dataclass(frozen=True)
@@ -31,9 +50,8 @@ class GroupCurve:
     members: tuple[str, ...]
     """The names of all groups in it."""
     layers: tuple[str, ...]
-    units: int
-    points: tuple[tuple[float, float], ...]
-    """Shares of the units removed, rising, and the metric at each."""
+    units: Count
+    points: Annotated[tuple[Point, ...], _rising]
 
     def losses(self, dense: float) -> list[tuple[float, float]]:
         """From nothing removed on; never negative, and never less than at a smaller share."""
@@ -44,14 +62,24 @@ class GroupCurve:
         return losses
 
 
+def _some(groups: tuple[GroupCurve, ...]) -> tuple[GroupCurve, ...]:
+    if not groups:
+        raise ValueError("there are none")
+    return groups
+
+
 @dataclass(frozen=True)
 class Sensitivity:
     """What `sensitivity` returns."""
 
+    _file_format: ClassVar = FileFormat(
+        "secateur-sensitivity", 1, "sensitivity file", "Sensitivity.to_json or Sensitivity.save"
+    )
+
     metric: str
-    dense: float
+    dense: Finite
     """The metric of the model with nothing removed."""
-    groups: tuple[GroupCurve, ...]
+    groups: Annotated[tuple[GroupCurve, ...], _some]
     score: str = "l1"
 
     @cached_property
@@ -98,19 +126,12 @@ class Sensitivity:
         return "\n".join([head, *aligned(rows, right=(1, 2))])
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": _FORMAT, "version": _VERSION, **asdict(self)}
+        return to_json(self)  # type: ignore[no-any-return]
 
     @staticmethod
     def from_json(stored: Any) -> Sensitivity:
         """What `to_json` made, checked."""
-        require_format(stored, _FORMAT, _VERSION, "JSON of a sensitivity", "Sensitivity.to_json or Sensitivity.save")
-        try:
-            groups = tuple(_checked_curve(item) for item in stored["groups"])
-            if not groups:
-                raise ValueError("it has no groups")
-            return Sensitivity(str(stored["metric"]), _number(stored["dense"]), groups, str(stored["score"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SecateurError(f"The sensitivity is damaged ({error}); make it again.") from error
+        return read_record(Sensitivity, stored)
 
     def save(self, path: str | Path) -> None:
         """Writes JSON; an older file stays intact until the new one is whole."""
@@ -118,13 +139,7 @@ class Sensitivity:
 
     @staticmethod
     def load(path: str | Path) -> Sensitivity:
-        try:
-            stored = json.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise SecateurError(f"There is no file {path}; check the path.") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise SecateurError(f"{path} is not a readable sensitivity ({error}); save it again.") from error
-        return Sensitivity.from_json(stored)
+        return load_record(Sensitivity, path)
 
 
 def _largest_share(losses: Sequence[tuple[float, float]], max_loss: float) -> float:
@@ -132,20 +147,3 @@ def _largest_share(losses: Sequence[tuple[float, float]], max_loss: float) -> fl
         if high > max_loss:
             return start + (end - start) * (max_loss - low) / (high - low)
     return losses[-1][0]
-
-
-def _checked_curve(item: dict[str, Any]) -> GroupCurve:
-    points = tuple((_number(share), _number(metric)) for share, metric in item["points"])
-    shares = [0.0, *(share for share, _ in points), 1.0]
-    if not points or any(later <= earlier for earlier, later in pairwise(shares)):
-        raise ValueError(f"the shares of {item['name']} do not rise from 0 to 1")
-    names, layers = (tuple(map(str, item[field])) for field in ("members", "layers"))
-    if not isinstance(item["units"], int):
-        raise ValueError(f"{item['units']!r} is no number of units")
-    return GroupCurve(str(item["name"]), str(item["key"]), names, layers, item["units"], points)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)

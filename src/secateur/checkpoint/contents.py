@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from secateur.base import UsageError, full_tensor
 from secateur.checkpoint.header import DTYPES
 from secateur.checkpoint.packing import pack, require_zeros
-from secateur.checkpoint.reading import ATTRIBUTE, BUFFER, EXTRA_STATE, MASK
-from secateur.checkpoint.tensors import Held, tied_names
+from secateur.checkpoint.tensors import ATTRIBUTE, BUFFER, EXTRA_STATE, MASK, ModelTensors, tied_names
 from secateur.plans import Masks
 from secateur.surgery import masked_parameters
 
@@ -36,6 +35,11 @@ class Contents:
         """Every process gathers what is spread over all of them, and one writes it."""
         return not self.sharded or torch.distributed.get_rank() == 0
 
+    def plain_once(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Each tensor under the first of its names."""
+        tied = tied_names(tensors)
+        return {name: self.plain(name, tensor) for name, tensor in tensors.items() if name not in tied}
+
     def plain(self, name: str, tensor: Tensor) -> Tensor:
         """The tensor as safetensors takes it: whole, on the CPU, contiguous, in memory of its own."""
         whole = full_tensor(tensor.detach())
@@ -54,16 +58,11 @@ class Contents:
         return whole
 
 
-def contents_of(module: nn.Module, held: Held, masks: Masks | None, dense: bool) -> Contents:
-    contents = Contents(tied_names(held.state))
-    for name, tensor in held.state.items():
-        if name not in contents.tied:
-            contents.weights[name] = contents.plain(name, tensor)
-    for prefix, tensors in ((BUFFER, held.buffers), (ATTRIBUTE, held.attributes)):
-        tied = tied_names(tensors)
-        for name, tensor in tensors.items():
-            if name not in tied:
-                contents.extras[prefix + name] = contents.plain(name, tensor)
+def contents_of(module: nn.Module, tensors: ModelTensors, masks: Masks | None, dense: bool) -> Contents:
+    contents = Contents(tied_names(tensors.state))
+    contents.weights |= contents.plain_once(tensors.state)
+    for prefix, each in ((BUFFER, tensors.buffers), (ATTRIBUTE, tensors.attributes)):
+        contents.extras |= {prefix + name: tensor for name, tensor in contents.plain_once(each).items()}
     for path, state in extra_states(module):
         contents.extras[EXTRA_STATE + path] = contents.plain(path, state)
     if masks is not None:

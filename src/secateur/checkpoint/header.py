@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from secateur.checkpoint.strict_json import (
-    MOST_BYTES,
-    number_of_elements,
-    parse_object,
-    refusing_damage,
-    require_keys,
-    whole_number,
-)
+from secateur.base import MOST_BYTES, Count, Shape, from_json, parse_json, refusing_damage
 
 __all__ = ["DTYPES", "Entry", "parse_header", "read_header", "read_tensor"]
 
@@ -41,6 +36,21 @@ DTYPES: Mapping[str, torch.dtype] = {
 
 _LENGTH = 8
 """Bytes at the start of the file that say how long the header is."""
+
+
+def _known(dtype: str) -> str:
+    if dtype not in DTYPES:
+        raise ValueError(f"{dtype[:20]} is an unknown dtype")
+    return dtype
+
+
+@dataclass(frozen=True)
+class _StoredEntry:
+    """As the header has it."""
+
+    dtype: Annotated[str, _known]
+    shape: Shape
+    data_offsets: tuple[Count, Count]
 
 
 @dataclass(frozen=True)
@@ -69,20 +79,16 @@ def parse_header(head: bytes, size: int) -> dict[str, Entry]:
     begin = _LENGTH + length
     if len(head) < _LENGTH or length > MOST_BYTES or begin > min(size, len(head)):
         raise ValueError("its header is longer than the file")
-    header = parse_object(head[_LENGTH:begin])
-    _check_metadata(header.pop("__metadata__", {}))
+    header = from_json(dict[str, Any], parse_json(head[_LENGTH:begin]))
+    from_json(dict[str, str], header.pop("__metadata__", {}), "the metadata")
     places: list[tuple[int, int, str]] = []
     entries: dict[str, Entry] = {}
-    for name, item in header.items():
-        require_keys(item, {"dtype", "shape", "data_offsets"}, f"the entry of {name}")
-        if item["dtype"] not in DTYPES:
-            raise ValueError(f"{name} has an unknown dtype")
-        dtype = DTYPES[item["dtype"]]
-        start, end = map(whole_number, item["data_offsets"])
-        if end - start != number_of_elements(item["shape"]) * dtype.itemsize:
+    for name, item in from_json(dict[str, _StoredEntry], header).items():
+        start, end = item.data_offsets
+        if end - start != prod(item.shape) * DTYPES[item.dtype].itemsize:
             raise ValueError(f"the shape of {name} does not fit its bytes")
         places.append((start, end, name))
-        entries[name] = Entry(dtype, tuple(item["shape"]), begin + start)
+        entries[name] = Entry(DTYPES[item.dtype], item.shape, begin + start)
     reached = 0
     for start, end, name in sorted(places):
         if start != reached:
@@ -91,11 +97,6 @@ def parse_header(head: bytes, size: int) -> dict[str, Entry]:
     if begin + reached != size:
         raise ValueError(f"the file has {size:,} bytes, but its tensors end at {begin + reached:,}")
     return entries
-
-
-def _check_metadata(metadata: object) -> None:
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("its metadata are not text")
 
 
 def read_tensor(file: Path, entry: Entry) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base import SecateurError, UsageError, in_brief, unwrap
-from secateur.checkpoint.reading import ATTRIBUTE, BUFFER, EXTRA_STATE, Opened
-from secateur.checkpoint.tensors import held_by, holds_meta, replace_tensors
+from secateur.checkpoint.reading import Opened
+from secateur.checkpoint.tensors import EXTRA_STATE, holds_meta, replace_tensors, tensors_of
 from secateur.surgery import cut
 
 __all__ = ["built_for_real", "built_on_meta", "difference", "load", "of_the_same_kind", "restore"]
@@ -65,26 +65,25 @@ def restore(opened: Opened, model: nn.Module) -> None:
     """Makes `model`, of the full-size architecture, the pruned one: cuts it, then puts the stored tensors into it."""
     module = unwrap(model)
     _require_architecture(module, opened)
-    if opened.record.plan is not None:
+    if opened.manifest.plan is not None:
         try:
-            cut(module, opened.record.plan)
+            cut(module, opened.manifest.plan)
         except SecateurError:
             raise
         except Exception as error:  # a plan made up by somebody else may ask for anything
             raise SecateurError(f"The plan cannot be carried out ({in_brief(error)}); save the model again.") from error
-    held = held_by(module)
+    tensors = tensors_of(module)
     replacements: dict[int, Tensor] = {}
     weights: dict[str, Tensor] = {}
-    for name, tensor in held.state.items():
-        own = opened.record.stored_name(name)
+    for name, tensor in tensors.state.items():
+        own = opened.manifest.stored_name(name)
         if own not in weights:
             weights[own] = _laid_out_like(tensor, opened.weight(own))
         replacements.setdefault(id(tensor), of_the_same_kind(tensor, weights[own]))
-    for prefix, tensors in ((BUFFER, held.buffers), (ATTRIBUTE, held.attributes)):
-        for name, tensor in tensors.items():
-            stored = opened.extra(prefix + name, tensor)
-            if stored is not None and id(tensor) not in replacements:
-                replacements[id(tensor)] = of_the_same_kind(tensor, _laid_out_like(tensor, stored))
+    for name, tensor in tensors.extras.items():
+        stored = opened.extra(name, tensor)
+        if stored is not None and id(tensor) not in replacements:
+            replacements[id(tensor)] = of_the_same_kind(tensor, _laid_out_like(tensor, stored))
     replace_tensors(module, replacements)
     for path, layer in module.named_modules():
         state = opened.extra(EXTRA_STATE + path)
@@ -111,8 +110,8 @@ def of_the_same_kind(place: Tensor, stored: Tensor) -> Tensor:
 
 
 def _require_architecture(module: nn.Module, opened: Opened) -> None:
-    state = held_by(module).state
-    if other := difference(opened.record.architecture, state):
+    state = tensors_of(module).state
+    if other := difference(opened.manifest.architecture, state):
         raise UsageError(
             f"The checkpoint is of another architecture ({other}); build the full-size model that was pruned."
         )
@@ -132,7 +131,7 @@ def difference(architecture: Mapping[str, tuple[int, ...]], state: Mapping[str, 
 def _require_tying(state: Mapping[str, Tensor], opened: Opened) -> None:
     home: dict[int, str] = {}
     for name, tensor in state.items():
-        own = opened.record.stored_name(name)
+        own = opened.manifest.stored_name(name)
         if home.setdefault(id(tensor), own) != own:
             raise UsageError(
                 f"build_model ties {name} to another weight, but the checkpoint holds it apart; build the model as it "

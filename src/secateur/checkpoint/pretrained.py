@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from secateur.capture import read_attribute
-from secateur.checkpoint.tensors import held_by
+from secateur.checkpoint.tensors import tensors_of
 from secateur.plans import Plan
 
 __all__ = ["CONFIG_FILE", "NotExpressible", "config_of_pruned"]
@@ -39,7 +39,7 @@ def config_of_pruned(model: nn.Module, plan: Plan | None) -> str:
     transformers = sys.modules.get("transformers")  # where nobody has imported it, the model is none of its models
     if transformers is None or not isinstance(model, transformers.PreTrainedModel):
         raise NotExpressible("it is not a transformers model")
-    computed_anew = set(held_by(model).buffers) & set(plan.tensors if plan else ())
+    computed_anew = set(tensors_of(model).buffers) & set(plan.tensors if plan else ())
     if computed_anew:
         raise NotExpressible(f"the plan cuts {min(computed_anew)}, which from_pretrained would compute anew")
     config = _Search(model, plan).config_from(model.config)
@@ -54,7 +54,7 @@ class _Search:
     def __init__(self, model: nn.Module, plan: Plan | None) -> None:
         self.model = model
         self.attributes = {key: new for key, (_, new) in plan.attributes.items()} if plan else {}
-        self.shapes = {name: tuple(tensor.shape) for name, tensor in held_by(model).state.items()}
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors_of(model).state.items()}
         cuts = plan.tensors.values() if plan else ()
         axes = {(cut.shape[axis], len(kept)) for cut in cuts for axis, kept in cut.kept.items()}
         self.changes = axes | (set(plan.attributes.values()) if plan else set())
@@ -89,7 +89,7 @@ class _Search:
                 built = type(self.model)(read_back)
         except Exception:  # a config may refuse a combination of numbers in any way
             return math.inf
-        shapes = {name: tuple(tensor.shape) for name, tensor in held_by(built).state.items()}
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors_of(built).state.items()}
         if {name: len(shape) for name, shape in shapes.items()} != {n: len(s) for n, s in self.shapes.items()}:
             return math.inf
         axes = sum(a != b for name in shapes for a, b in zip(shapes[name], self.shapes[name], strict=True))

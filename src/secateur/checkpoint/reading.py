@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from secateur.checkpoint.exchange import read_record, whole_file
+from secateur.base import refusing_damage
+from secateur.checkpoint.exchange import whole_file
 from secateur.checkpoint.header import Entry, read_header, read_tensor
-from secateur.checkpoint.manifest import EXTRAS_FILE, WEIGHTS_FILE, Record
+from secateur.checkpoint.manifest import EXTRAS_FILE, WEIGHTS_FILE, Manifest
 from secateur.checkpoint.packing import unpack
-from secateur.checkpoint.strict_json import number_of_elements, refusing_damage
-from secateur.plans import Masks, Plan, checked_layer
+from secateur.checkpoint.tensors import ATTRIBUTE, BUFFER, EXTRA_STATE, MASK
+from secateur.plans import Masks, Plan
 
-__all__ = ["ATTRIBUTE", "BUFFER", "EXTRA_STATE", "MASK", "Checkpoint", "Opened", "check_tensors", "read_checkpoint"]
-
-# What is not a tensor of the state dict is stored with a prefix. No module or parameter may have an empty name, so
-# nothing else begins with a point.
-MASK, BUFFER, ATTRIBUTE, EXTRA_STATE = ".mask.", ".buffer.", ".attribute.", ".extra_state."
+__all__ = ["Checkpoint", "Opened", "check_tensors", "read_checkpoint"]
 
 Entries = Mapping[str, Entry]
 
@@ -53,15 +52,15 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
         folder: that `secateur.save` or a run of `secateur.prune` wrote. One that is damaged is refused in one sentence.
     """
     opened = Opened(Path(folder))
-    record = opened.record
+    manifest = opened.manifest
     return Checkpoint(
-        record.plan,
+        manifest.plan,
         opened.masks,
-        record.architecture,
-        record.metrics,
-        record.settings,
-        record.versions,
-        record.not_from_pretrained,
+        manifest.architecture,
+        manifest.metrics,
+        manifest.settings,
+        manifest.versions,
+        manifest.not_from_pretrained,
     )
 
 
@@ -69,28 +68,21 @@ class Opened:
     """A checkpoint whose files are whole and fit together. Tensors are read when they are asked for."""
 
     def __init__(self, folder: Path) -> None:
-        self.record = read_record(folder)
-        self._files = {name: whole_file(folder, name, stored) for name, stored in self.record.files.items()}
+        self.manifest = Manifest.read(folder)
+        self._files = {name: whole_file(folder, name, self.manifest) for name in self.manifest.files}
         self._entries = {name: read_header(file) for name, file in self._files.items()}
-        with refusing_damage(str(folder)):
-            check_tensors(self.record, self._entries[WEIGHTS_FILE], self._entries.get(EXTRAS_FILE, {}))
-            self.masks = self._read_masks()
+        with refusing_damage(folder):
+            check_tensors(self.manifest, self._entries[WEIGHTS_FILE], self._entries.get(EXTRAS_FILE, {}))
+            self.masks = self.manifest.masks.with_bits(self._bits) if self.manifest.masks else None
 
-    def _read_masks(self) -> Masks | None:
-        described = self.record.masks
-        if described is None:
-            return None
-        homes = {name: WEIGHTS_FILE if name in self.record.packed else EXTRAS_FILE for name in described["layers"]}
-        layers = {
-            name: checked_layer(name, layer, self._read(homes[name], MASK + name).numpy())
-            for name, layer in described["layers"].items()
-        }
-        return Masks.from_json(described, layers)
+    def _bits(self, name: str) -> NDArray[np.uint8]:
+        file = WEIGHTS_FILE if name in self.manifest.packed else EXTRAS_FILE
+        return self._read(file, MASK + name).numpy()
 
     def weight(self, name: str) -> Tensor:
         """A tensor of the state dict, by the name it is stored under, its zeros put back."""
         stored = self._read(WEIGHTS_FILE, name)
-        mask = next((mask for mask in self.record.packed if self.record.stored_name(mask) == name), None)
+        mask = next((mask for mask in self.manifest.packed if self.manifest.stored_name(mask) == name), None)
         if mask is None:
             return stored
         assert self.masks is not None
@@ -107,14 +99,13 @@ class Opened:
         return read_tensor(self._files[file], self._entries[file][name])
 
 
-def check_tensors(record: Record, weights: Entries, extras: Entries) -> None:
-    """Every tensor that the record speaks of is there, in its shape, and no other."""
-    layers = record.masks["layers"] if record.masks else {}
-    expected = {name: record.pruned_shape(name) for name in record.architecture if name not in record.tied}
-    bits = {MASK + name: ((number_of_elements(layer["shape"]) + 7) // 8,) for name, layer in layers.items()}
-    for name in record.packed:
-        layer = layers[name]
-        expected[record.stored_name(name)] = (number_of_elements(layer["shape"]) - layer["zeros"],)
+def check_tensors(manifest: Manifest, weights: Entries, extras: Entries) -> None:
+    """Every tensor that the manifest speaks of is there, in its shape, and no other."""
+    layers = manifest.masks.layers if manifest.masks else {}
+    expected = {name: manifest.pruned_shape(name) for name in manifest.architecture if name not in manifest.tied}
+    bits = {MASK + name: (layer.bytes_of_bits,) for name, layer in layers.items()}
+    for name in manifest.packed:
+        expected[manifest.stored_name(name)] = (layers[name].weights - layers[name].zeros,)
         expected[MASK + name] = bits.pop(MASK + name)
     _require_shapes({name: entry.shape for name, entry in weights.items()}, expected)
     _require_shapes({name: entry.shape for name, entry in extras.items() if name.startswith(MASK)}, bits)

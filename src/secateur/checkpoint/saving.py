@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-import secateur
 from secateur.base import SecateurError, UsageError, in_brief, unwrap, write_text
 from secateur.checkpoint.applied import as_one, require_cut
 from secateur.checkpoint.contents import Contents, contents_of
-from secateur.checkpoint.exchange import NEW, finish_exchange, put_in_place, read_record, stage
-from secateur.checkpoint.manifest import EXTRAS_FILE, WEIGHTS_FILE, Record
+from secateur.checkpoint.exchange import exchange_files
+from secateur.checkpoint.manifest import EXTRAS_FILE, WEIGHTS_FILE, Manifest
 from secateur.checkpoint.pretrained import CONFIG_FILE, NotExpressible, config_of_pruned
-from secateur.checkpoint.tensors import Held, held_by
+from secateur.checkpoint.sealed import versions_now
+from secateur.checkpoint.tensors import ModelTensors, tensors_of
 from secateur.plans import Masks, Plan
 
 __all__ = ["save"]
@@ -49,29 +47,25 @@ def save(
     if whole_plan is not None:
         require_cut(module, whole_plan)
     noted = {"metrics": _as_json("metrics", metrics), "settings": _as_json("settings", settings)}
-    held = held_by(module)
-    contents = contents_of(module, held, masks, dense)
+    tensors = tensors_of(module)
+    contents = contents_of(module, tensors, masks, dense)
     config, reason = _config(module, whole_plan, contents)
     if not contents.written_here:
         return
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be made a folder ({error}); choose another one.") from error
-    finish_exchange(path)
     had_config = _has_own_config(path)
-    record = Record(
-        files=_staged(path, contents),
-        architecture=_full_shapes(held, contents, whole_plan),
+    manifest_of = partial(
+        Manifest,
+        architecture=_full_shapes(tensors, contents, whole_plan),
         tied=contents.tied,
         plan=whole_plan,
-        masks=masks.to_json() if masks else None,
+        masks=masks.described if masks else None,
         packed=tuple(contents.packed),
-        versions={"secateur": secateur.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        versions=versions_now(),
         not_from_pretrained=reason,
         **noted,
     )
-    put_in_place(path, record)
+    extras = {EXTRAS_FILE: contents.extras} if contents.extras else {}
+    exchange_files(path, Manifest, {WEIGHTS_FILE: contents.weights, **extras}, manifest_of)
     if config is not None:
         write_text(path / CONFIG_FILE, config)
     elif had_config:
@@ -99,32 +93,19 @@ def _config(module: nn.Module, plan: Plan | None, contents: Contents) -> tuple[s
     return config, None
 
 
-def _full_shapes(held: Held, contents: Contents, plan: Plan | None) -> dict[str, tuple[int, ...]]:
+def _full_shapes(tensors: ModelTensors, contents: Contents, plan: Plan | None) -> dict[str, tuple[int, ...]]:
     """Those of the model before the cut, which the plan knows."""
     cuts = plan.tensors if plan else {}
-    homes = {name: contents.tied.get(name, name) for name in held.state}
+    homes = {name: contents.tied.get(name, name) for name in tensors.state}
     return {
         name: cuts[homes[name]].shape if homes[name] in cuts else tuple(tensor.shape)
-        for name, tensor in held.state.items()
+        for name, tensor in tensors.state.items()
     }
-
-
-def _staged(folder: Path, contents: Contents) -> dict[str, Any]:
-    files = {WEIGHTS_FILE: contents.weights, EXTRAS_FILE: contents.extras}
-    try:
-        return {
-            name: stage(folder, name, tensors) for name, tensors in files.items() if tensors or name == WEIGHTS_FILE
-        }
-    except BaseException:
-        for name in files:
-            with suppress(OSError):
-                (folder / (name + NEW)).unlink(missing_ok=True)
-        raise
 
 
 def _has_own_config(folder: Path) -> bool:
     """Whether the config there is of the checkpoint that is replaced, rather than a file of the user's."""
     try:
-        return read_record(folder).not_from_pretrained is None
+        return Manifest.read(folder).not_from_pretrained is None
     except SecateurError:
         return False

@@ -1,35 +1,108 @@
-"""A record as bytes: of a format and version that its reader knows, and sealed by a digest."""
+"""Manifests: what the files of a folder hold, as JSON that is sealed by a digest.
+
+A manifest knows the files beside it by size and digest.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from typing import Any
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
 
-from secateur.base import SecateurError
-from secateur.checkpoint.strict_json import canonical_digest, parse_object
+import torch
 
-__all__ = ["seal", "unseal"]
+import secateur
+from secateur.base import (
+    MOST_BYTES,
+    Count,
+    FileFormat,
+    UsageError,
+    from_json,
+    parse_json,
+    refusing_damage,
+    require_format,
+    to_json,
+)
+
+__all__ = ["SealedManifest", "StoredFile", "versions_now"]
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_CHUNK = 1 << 20
 
 
-def seal(contents: dict[str, Any], kind: str, version: int) -> bytes:
-    """One line for each key, and a digest of all of them."""
-    whole = {"format": kind, "version": version, **contents}
-    whole["digest"] = canonical_digest(whole)
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in whole.items()]
-    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+def _hexadecimal(digest: str) -> str:
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError("it is not a digest")
+    return digest
 
 
-def unseal(raw: bytes, kind: str, version: int, *, source: str, otherwise: str) -> dict[str, Any]:
-    """The contents of a whole record; `otherwise` ends the sentence about one of another format."""
-    contents = parse_object(raw)
-    if contents.get("format") != kind:
-        raise SecateurError(f"{source} is {otherwise}.")
-    if type(contents.get("version")) is not int or contents["version"] != version:
-        raise SecateurError(
-            f"{source} has version {str(contents.get('version'))[:20]!r}, but this secateur reads {version}; "
-            "use the version of secateur that wrote it."
-        )
-    if contents.pop("digest", None) != canonical_digest(contents):
-        raise ValueError("its digest does not fit its contents")
-    del contents["format"], contents["version"]
-    return contents
+@dataclass(frozen=True)
+class StoredFile:
+    """By which a file is known to be the one that a manifest was written with."""
+
+    bytes: Count
+    digest: Annotated[str, _hexadecimal]
+
+    @staticmethod
+    def of(file: Path) -> StoredFile:
+        digest = hashlib.sha256()
+        with file.open("rb") as opened:
+            while chunk := opened.read(_CHUNK):
+                digest.update(chunk)
+        return StoredFile(file.stat().st_size, digest.hexdigest())
+
+    def is_in(self, file: Path) -> bool:
+        return file.is_file() and file.stat().st_size == self.bytes and StoredFile.of(file) == self
+
+
+@dataclass(frozen=True)
+class SealedManifest:
+    """What all manifests can do; a class says its format, where it is written, and of which files it may speak."""
+
+    _file_format: ClassVar[FileFormat]
+    file_name: ClassVar[str]
+    beside_it: ClassVar[tuple[str, ...]]
+
+    def stored_files(self) -> Mapping[str, StoredFile]:
+        raise NotImplementedError
+
+    def to_bytes(self) -> bytes:
+        """One line for each key, and a digest of all of them."""
+        contents = to_json(self)
+        contents["digest"] = _digest_of(contents)
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in contents.items()]
+        raw = ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+        if len(raw) > MOST_BYTES:
+            raise UsageError(f"{self.file_name} would take {len(raw):,} bytes; give fewer metrics and settings.")
+        return raw
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, source: str) -> Self:
+        with refusing_damage(source):
+            contents = parse_json(raw)
+            require_format(contents, *cls._file_format, source=source)
+            if contents.pop("digest", None) != _digest_of(contents):
+                raise ValueError("its digest does not fit its contents")
+            return from_json(cls, contents)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        file, (_, _, what, written_by) = folder / cls.file_name, cls._file_format
+        if not file.is_file():  # nor a pipe, which would never end
+            raise UsageError(f"There is no {what} in {folder}; give a folder that {written_by} wrote.")
+        with file.open("rb") as opened:
+            return cls.from_bytes(opened.read(MOST_BYTES + 1), str(file))
+
+
+def _digest_of(contents: dict[str, Any]) -> str:
+    """The same for the same contents, however they are written down."""
+    return hashlib.sha256(json.dumps(contents, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def versions_now() -> dict[str, str]:
+    return {"secateur": secateur.__version__, "torch": torch.__version__, "python": platform.python_version()}

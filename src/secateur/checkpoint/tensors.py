@@ -15,13 +15,27 @@ from torch.nn.parameter import is_lazy
 from secateur.base import UsageError
 from secateur.surgery import named_tensors
 
-__all__ = ["Held", "held_by", "holds_meta", "replace_tensors", "tied_names"]
+__all__ = [
+    "ATTRIBUTE",
+    "BUFFER",
+    "EXTRA_STATE",
+    "MASK",
+    "ModelTensors",
+    "holds_meta",
+    "replace_tensors",
+    "tensors_of",
+    "tied_names",
+]
+
+# What is not a tensor of the state dict is stored with a prefix. No module or parameter may have an empty name, so
+# nothing else begins with a point.
+MASK, BUFFER, ATTRIBUTE, EXTRA_STATE = ".mask.", ".buffer.", ".attribute.", ".extra_state."
 
 _REGISTERED = ("_parameters", "_buffers", "_modules")
 
 
 @dataclass(frozen=True)
-class Held:
+class ModelTensors:
     """The tensors of a model by every name they have."""
 
     state: Mapping[str, Tensor]
@@ -31,8 +45,18 @@ class Held:
     attributes: Mapping[str, Tensor]
     """Tensors that modules hold without registering them, alone or in lists, tuples and dicts."""
 
+    @property
+    def extras(self) -> dict[str, Tensor]:
+        """What a state dict leaves out, by the names that it is stored under."""
+        buffers = {BUFFER + name: tensor for name, tensor in self.buffers.items()}
+        return buffers | {ATTRIBUTE + name: tensor for name, tensor in self.attributes.items()}
 
-def held_by(model: nn.Module) -> Held:
+    @property
+    def by_stored_name(self) -> dict[str, Tensor]:
+        return {**self.state, **self.extras}
+
+
+def tensors_of(model: nn.Module) -> ModelTensors:
     tensors = named_tensors(model)
     for name, tensor in tensors.items():
         if is_lazy(tensor):
@@ -51,7 +75,7 @@ def held_by(model: nn.Module) -> Held:
         for name, tensor in _tensors_within(value, f"{path}.{key}" if path else key)
         if id(tensor) not in registered
     }
-    return Held(
+    return ModelTensors(
         state={name: tensor for name, tensor in tensors.items() if name not in passing},
         buffers={name: tensor for name, tensor in tensors.items() if name in passing},
         attributes=attributes,

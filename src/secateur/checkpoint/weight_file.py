@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from secateur.base import UsageError, did_you_mean_path, in_brief
-from secateur.checkpoint.reading import MASK
+from secateur.checkpoint.tensors import MASK
 
 __all__ = ["load_weights"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -55,9 +55,15 @@ class Record:
             return f", {self.sparsity:.1%} zeros"
         return f", {self.size.parameters:,} parameters" if self.phase in ("cut", "fine-tune") else ""
 
-    @staticmethod
-    def from_json(item: Mapping[str, Any]) -> Record:
-        return Record(**{**item, "size": ModelSize(**item["size"])})
+
+@dataclass(frozen=True)
+class _Told:
+    """What the JSON of a result tells by itself, besides what can be computed from it."""
+
+    records: tuple[Record, ...]
+    tolerance: float
+    metric_name: str
+    histogram: WeightHistogram | None
 
 
 @dataclass(frozen=True)
@@ -146,21 +152,20 @@ class Result:
             "recovered": self.recovered,
             "metric_name": self.metric_name,
             "tolerance": self.tolerance,
-            "size_before": asdict(self.size_before),
-            "size_after": asdict(self.size_after),
-            "records": [asdict(record) for record in self.records],
+            "size_before": to_json(self.size_before),
+            "size_after": to_json(self.size_after),
+            "records": to_json(self.records),
             "masks": self.masks.to_json(),
-            "groups": [asdict(group) for group in self.plan.groups] if self.plan else [],
-            "outcome": self.plan.outcome.to_json() if self.plan and self.plan.outcome else None,
-            "histogram": to_json(self.histogram) if self.histogram else None,
+            "groups": to_json(self.plan.groups) if self.plan else [],
+            "outcome": to_json(self.plan.outcome) if self.plan else None,
+            "histogram": to_json(self.histogram),
         }
 
     @staticmethod
     def from_json(stored: Mapping[str, Any], model: nn.Module, masks: Masks, plan: Plan | None = None) -> Result:
         """What `to_json` wrote, put together again with the model, masks and plan that are stored beside it."""
-        records = tuple(Record.from_json(item) for item in stored["records"])
-        histogram = from_json(WeightHistogram, stored["histogram"], "the histogram") if stored["histogram"] else None
-        return Result(model, masks, records, stored["tolerance"], stored["metric_name"], plan, histogram)
+        told = {key: stored.get(key) for key in _Told.__dataclass_fields__}
+        return Result(model=model, masks=masks, plan=plan, **vars(from_json(_Told, told)))
 
     def __str__(self) -> str:
         rows = [("stop", self.metric_name, "parameters", "zeros", "seconds")]

@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,13 @@ from secateur.base import (
     did_you_mean_path,
     flush_folder,
     from_json,
+    make_folder,
+    read_json,
     saving,
     to_json,
     write_text,
 )
-from secateur.checkpoint import RECORD_FILE, Opened, restore, save
+from secateur.checkpoint import MANIFEST_FILE, Opened, restore, save
 from secateur.loop.histogram import WeightHistogram
 from secateur.loop.identity import digest_of_architecture
 from secateur.loop.result import Record, Result
@@ -64,10 +65,7 @@ class RunFolder:
         if self.main and file.exists():
             self._require_same(_read_json(file), settings)
         elif self.main:
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UsageError(f"{self.path} cannot be made a folder ({error}); choose another one.") from error
+            make_folder(self.path)
             write_text(file, json.dumps({"version": _VERSION, "settings": settings}, indent=2))
         self.barrier()
 
@@ -90,7 +88,7 @@ class RunFolder:
                         tuner.plan.save(partial / PLAN_FILE)
                     if tuner.histogram is not None:
                         write_text(partial / HISTOGRAM_FILE, json.dumps(to_json(tuner.histogram)))
-                    write_text(partial / "progress.json", json.dumps([asdict(record) for record in records]))
+                    write_text(partial / "progress.json", json.dumps(to_json(records)))
                     older = self._states()
                     flush_folder(partial)
                     partial.rename(final)
@@ -110,7 +108,7 @@ class RunFolder:
             return []
         folder = states[-1]
         try:
-            records = [Record.from_json(item) for item in _read_json(folder / "progress.json")]
+            records = list(from_json(tuple[Record, ...], _read_json(folder / "progress.json"), "the progress"))
             if (folder / PLAN_FILE).exists():
                 tuner.cut(Plan.load(folder / PLAN_FILE))
             tuner.load(folder)
@@ -134,7 +132,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        return (self.path / RECORD_FILE).exists()
+        return (self.path / MANIFEST_FILE).exists()
 
     def stored_result(self, model: nn.Module) -> Result:
         """The outcome of a run that ended here; fills `model` with its weights."""
@@ -177,7 +175,7 @@ def load_run(folder: str | Path, model: nn.Module) -> Result:
     if not (path / RUN_FILE).is_file():
         hint = did_you_mean_path(path, "give a folder that prune or train got as run_dir.", folder=True)
         raise UsageError(f"There is no run in {path}; {hint}")
-    if not (path / RECORD_FILE).is_file():
+    if not (path / MANIFEST_FILE).is_file():
         raise UsageError(f"The run in {path} has not ended yet; let it go on first, with the call that started it.")
     try:
         architecture = _read_json(path / RUN_FILE)["settings"]["architecture"]
@@ -194,11 +192,11 @@ def load_run(folder: str | Path, model: nn.Module) -> Result:
 def _read_result(path: Path, model: nn.Module) -> Result:
     opened = Opened(path)
     restore(opened, model)
-    return Result.from_json(opened.record.metrics, model, opened.masks or Masks({}), opened.record.plan)
+    return Result.from_json(opened.manifest.metrics, model, opened.masks or Masks({}), opened.manifest.plan)
 
 
 def _read_json(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return read_json(file)
+    except (OSError, ValueError) as error:
         raise SecateurError(f"{file} cannot be read ({error}); delete its folder to start the run again.") from error

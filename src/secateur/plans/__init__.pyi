@@ -1,6 +1,6 @@
+from secateur.plans.masks import DescribedMasks as DescribedMasks
 from secateur.plans.masks import LayerMask as LayerMask
 from secateur.plans.masks import Masks as Masks
-from secateur.plans.masks import checked_layer as checked_layer
 from secateur.plans.outcome import Outcome as Outcome
 from secateur.plans.outcome import TargetUnreachable as TargetUnreachable
 from secateur.plans.outcome import quantity as quantity

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,22 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import Tensor
 
-from secateur.base import LeftAlone, SecateurError, replace_file
+from secateur.base import (
+    Count,
+    LeftAlone,
+    SecateurError,
+    Shape,
+    from_json,
+    parse_json,
+    replace_file,
+    require_format,
+    to_json,
+)
 
-__all__ = ["LayerMask", "Masks", "checked_layer"]
+__all__ = ["DescribedMasks", "LayerMask", "Masks"]
 
 _FORMAT = "secateur-masks"
-_VERSION = 1
+_VERSION = "1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +43,7 @@ class LayerMask:
 
     @property
     def weights(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return prod(self.shape)
 
     def pruned(self) -> Tensor:
         """A boolean tensor that is True where the weight is pruned."""
@@ -100,25 +111,18 @@ class Masks:
         lines += [f"  left alone: {item.name} ({item.reason})" for item in surprising]
         return "\n".join(lines)
 
+    @property
+    def described(self) -> DescribedMasks:
+        layers = {name: DescribedLayer(layer.shape, layer.zeros) for name, layer in self.layers.items()}
+        return DescribedMasks(layers, self.scope, self.pattern, self.score, self.left_alone)
+
     def to_json(self) -> dict[str, Any]:
         """Everything but the bits, as plain JSON values."""
-        return {
-            "scope": self.scope,
-            "pattern": self.pattern,
-            "score": self.score,
-            "layers": {name: {"shape": list(layer.shape), "zeros": layer.zeros} for name, layer in self.layers.items()},
-            "left_alone": [asdict(item) for item in self.left_alone],
-        }
-
-    @staticmethod
-    def from_json(described: Mapping[str, Any], layers: Mapping[str, LayerMask]) -> Masks:
-        """What `to_json` made, put together again with the bits."""
-        left_alone = tuple(LeftAlone(**item) for item in described["left_alone"])
-        return Masks(layers, described["scope"], described["pattern"], described["score"], left_alone)
+        return to_json(self.described)  # type: ignore[no-any-return]
 
     def save(self, path: str | Path) -> None:
         """Writes the masks bit-packed as a safetensors file; an older file stays intact until the new one is whole."""
-        header = {"format": _FORMAT, "version": str(_VERSION), "masks": json.dumps(self.to_json())}
+        header = {"format": _FORMAT, "version": _VERSION, "masks": json.dumps(self.to_json())}
         bits = {name: layer.bits for name, layer in self.layers.items()}
         with replace_file(path) as partial:
             save_file(bits, partial, metadata=header)
@@ -129,39 +133,57 @@ class Masks:
         try:
             with safe_open(str(path), framework="numpy") as file:
                 header = file.metadata() or {}
-                if header.get("format") != _FORMAT:
-                    raise SecateurError(f"{path} is not a masks file; give the file that Masks.save wrote.")
-                if header.get("version") != str(_VERSION):
-                    raise SecateurError(
-                        f"{path} has masks version {header.get('version')}, but this secateur reads {_VERSION}; "
-                        "use the version of secateur that wrote it."
-                    )
-                description = json.loads(header["masks"])
-                layers = {
-                    name: checked_layer(name, layer, file.get_tensor(name))
-                    for name, layer in description["layers"].items()
-                }
-                return Masks.from_json(description, layers)
+                require_format(header, _FORMAT, _VERSION, "masks file", "Masks.save", source=str(path))
+                described = from_json(DescribedMasks, parse_json(header["masks"].encode()))
+                return described.with_bits(file.get_tensor)
         except FileNotFoundError:
             raise SecateurError(f"There is no masks file {path}; check the path.") from None
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SecateurError(f"{path} is not a readable masks file ({error}); save the masks again.") from error
 
 
-def checked_layer(name: str, layer: Mapping[str, Any], bits: np.ndarray) -> LayerMask:
-    """The mask that `layer` describes and `bits` hold; refused where they contradict."""
-    shape = tuple(int(size) for size in layer["shape"])
-    count = 1
-    for size in shape:
-        if size < 0:
-            raise ValueError(f"{name} has a negative size")
-        count *= size
-    if bits.dtype != np.uint8 or bits.ndim != 1 or len(bits) != (count + 7) // 8:
-        raise ValueError(f"{name} has {bits.size} bytes of bits for shape {shape}")
-    unused = -count % 8
-    if unused and bits[-1] & ((1 << unused) - 1):
-        raise ValueError(f"{name} has bits set beyond its last weight")
-    zeros = int(np.bitwise_count(bits).sum())
-    if zeros != layer["zeros"]:
-        raise ValueError(f"{name} has {zeros} zeros where {layer['zeros']} are recorded")
-    return LayerMask(shape, bits, zeros)
+@dataclass(frozen=True)
+class DescribedLayer:
+    """What a file says about a mask, whose bits are elsewhere."""
+
+    shape: Shape
+    zeros: Count
+
+    def __post_init__(self) -> None:
+        if self.zeros > self.weights:
+            raise ValueError("a mask has more zeros than weights")
+
+    @property
+    def weights(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes_of_bits(self) -> int:
+        return (self.weights + 7) // 8
+
+    def with_bits(self, name: str, bits: np.ndarray) -> LayerMask:
+        """The mask; refused where the bits are not those that are described."""
+        if bits.dtype != np.uint8 or bits.shape != (self.bytes_of_bits,):
+            raise ValueError(f"{name} has {bits.size} bytes of bits for shape {self.shape}")
+        unused = -self.weights % 8
+        if unused and bits[-1] & ((1 << unused) - 1):
+            raise ValueError(f"{name} has bits set beyond its last weight")
+        zeros = int(np.bitwise_count(bits).sum())
+        if zeros != self.zeros:
+            raise ValueError(f"{name} has {zeros} zeros where {self.zeros} are recorded")
+        return LayerMask(self.shape, bits, zeros)
+
+
+@dataclass(frozen=True)
+class DescribedMasks:
+    """All that a file says about masks: everything but their bits."""
+
+    layers: Mapping[str, DescribedLayer]
+    scope: str
+    pattern: str | None
+    score: str
+    left_alone: tuple[LeftAlone, ...]
+
+    def with_bits(self, bits: Callable[[str], np.ndarray]) -> Masks:
+        layers = {name: layer.with_bits(name, bits(name)) for name, layer in self.layers.items()}
+        return Masks(layers, self.scope, self.pattern, self.score, self.left_alone)

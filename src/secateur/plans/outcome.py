@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from secateur.base import UsageError
+from secateur.base import Finite, UsageError, byte_text, milliseconds
 
-__all__ = ["Outcome", "TargetUnreachable"]
+__all__ = ["Outcome", "TargetUnreachable", "quantity"]
 
 
 class TargetUnreachable(UsageError):
     """Even with every group at its floor, the model stays above the target."""
+
+
+def _known(what: str) -> str:
+    if what not in ("latency", "macs", "params", "size"):
+        raise ValueError(f"{what[:20]} is not what a target can ask for")
+    return what
 
 
 @dataclass(frozen=True)
@@ -19,29 +25,25 @@ class Outcome:
     """In seconds, MACs, parameters or bytes."""
 
     target: str
-    what: str
-    dense: float
-    asked: float
-    predicted: float
-    reached: float
+    what: Annotated[str, _known]
+    """ "latency", "macs", "params" or "size"."""
+    dense: Finite
+    asked: Finite
+    predicted: Finite
+    reached: Finite
     """Measured where the target is a latency; counted otherwise."""
-    low: float = 0.0
+    low: Finite = 0.0
     """The interval of what was measured, in the same unit; `control` is the null control's ratio to dense."""
-    high: float = 0.0
-    control: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    high: Finite = 0.0
+    control: tuple[Finite, Finite, Finite] = (1.0, 1.0, 1.0)
     measured_in: str = ""
     """The runtime, precision, threads and batch of a latency."""
-    attempts: tuple[tuple[float, float], ...] = ()
+    attempts: tuple[tuple[Finite, Finite], ...] = ()
     """Predicted and measured, for every candidate that was tried."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(stored: dict[str, Any]) -> Outcome:
-        attempts = tuple((float(a), float(b)) for a, b in stored["attempts"])
-        low, ratio, high = stored["control"]
-        return Outcome(**{**stored, "attempts": attempts, "control": (float(low), float(ratio), float(high))})
+    def __post_init__(self) -> None:
+        if not (self.dense > 0 and self.reached > 0):
+            raise ValueError(f"{self.reached:g} of {self.dense:g} is no way to meet a target")
 
     def __str__(self) -> str:
         text = quantity(self.what, self.reached)
@@ -60,8 +62,7 @@ class Outcome:
 def quantity(what: str, value: float) -> str:
     """A number with its unit, as people write it."""
     if what == "latency":
-        return f"{1e3 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
+        return milliseconds(value)
     if what == "size":
-        return f"{value / 1e6:.3g} MB"
-    unit = {"macs": "MACs", "params": "parameters"}[what]
-    return f"{value:,.0f} {unit}"
+        return byte_text(round(value))
+    return f"{value:,.0f} {'MACs' if what == 'macs' else 'parameters'}"

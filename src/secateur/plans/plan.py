@@ -6,20 +6,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secateur.base import (
+    NOT_STORED,
+    Count,
+    FileFormat,
     LeftAlone,
-    SecateurError,
+    Shape,
+    StoredAs,
     aligned,
     count_text,
     from_json,
     layers_text,
     left_alone_lines,
-    require_format,
+    load_record,
+    read_record,
     to_json,
     write_text,
 )
@@ -28,8 +33,6 @@ from secateur.plans.outcome import Outcome
 
 __all__ = ["GroupCut", "Plan", "TensorCut"]
 
-_FORMAT = "secateur-plan"
-_VERSION = 1
 _MOST_NUMBERS = 1 << 31
 
 
@@ -41,13 +44,13 @@ class GroupCut:
     layers: tuple[str, ...]
     kind: str
     """ "channels" or "heads"."""
-    before: int
+    before: Count
     """Units, as many as there were."""
-    after: int
+    after: Count
     """Units that are left."""
-    parameters: int
+    parameters: Count
     """Parameters saved by this group alone; groups that share a layer save less together than the sum."""
-    macs: int
+    macs: Count
     """Multiply-adds of the example pass, likewise."""
 
     def then(self, later: GroupCut) -> GroupCut:
@@ -59,12 +62,23 @@ class GroupCut:
         )
 
 
+def _in_order(kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    if not len(kept) or kept[0] < 0 or (np.diff(kept) <= 0).any():
+        raise ValueError("the indices that are kept are none, out of range or out of order")
+    return kept
+
+
 @dataclass(frozen=True, eq=False)
 class TensorCut:
     """What stays of one parameter or buffer, by axis."""
 
-    shape: tuple[int, ...]
-    kept: Mapping[int, NDArray[np.int64]]
+    shape: Shape
+    kept: Mapping[int, Annotated[NDArray[np.int64], _in_order]]
+
+    def __post_init__(self) -> None:
+        for axis, kept in self.kept.items():
+            if not (0 <= axis < len(self.shape) and kept.max(initial=-1) < self.shape[axis] < _MOST_NUMBERS):
+                raise ValueError(f"the indices that axis {axis} keeps are out of range or out of order")
 
     @property
     def new_shape(self) -> tuple[int, ...]:
@@ -86,22 +100,46 @@ class TensorCut:
 
 
 @dataclass(frozen=True)
+class _SizeChange:
+    """How a file says that a module holds another size."""
+
+    module: str
+    way: tuple[str | int, ...]
+    old: int
+    new: int
+
+
+def _written_sizes(attributes: Mapping[Attribute, tuple[int, int]]) -> Any:
+    return to_json([_SizeChange(*attribute, *sizes) for attribute, sizes in attributes.items()])
+
+
+def _read_sizes(stored: Any) -> dict[Attribute, tuple[int, int]]:
+    changes = from_json(tuple[_SizeChange, ...], stored)
+    attributes = {(each.module, each.way): (each.old, each.new) for each in changes}
+    if len(attributes) < len(changes):
+        raise ValueError("one size changes twice")
+    return attributes
+
+
+@dataclass(frozen=True)
 class Plan:
     """A structured cut. `secateur.apply(model, plan)` carries it out on any instance of the same architecture."""
 
+    _file_format: ClassVar = FileFormat("secateur-plan", 1, "plan", "Plan.to_json or Plan.save")
+
     tensors: Mapping[str, TensorCut]
     """By name; a tied tensor under the first of its names."""
-    attributes: Mapping[Attribute, tuple[int, int]]
+    attributes: Annotated[Mapping[Attribute, tuple[int, int]], StoredAs(_written_sizes, _read_sizes)]
     """Sizes that modules hold: as they are, and as they become."""
     groups: tuple[GroupCut, ...]
     """What goes, group by group."""
     left_alone: tuple[LeftAlone, ...]
     """What cannot be cut, and because of which operator."""
-    parameters: tuple[int, int]
+    parameters: tuple[Count, Count]
     """Before and after."""
-    macs: tuple[int, int]
+    macs: tuple[Count, Count]
     """Multiply-adds of the example pass, before and after."""
-    output_shapes: tuple[tuple[int, ...], ...] = ()
+    output_shapes: tuple[Shape, ...] = ()
     """Of the example pass; empty where the data decides them."""
     scope: str = "layer"
     """Whether all groups were ranked together ("global") or each on its own ("layer")."""
@@ -109,10 +147,10 @@ class Plan:
     """What the channels were ranked by."""
     outcome: Outcome | None = None
     """How the target was met, if there was one."""
-    example_inputs: Any = field(default=None, compare=False, repr=False)
+    example_inputs: Any = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     """What the plan was made with, for the check when it is applied; not saved."""
-    numbers: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """The numbers in the arithmetic of the example pass, to which a cut must not add any; not saved."""
+    constants: frozenset[str] = field(default=frozenset(), compare=False, repr=False, metadata=NOT_STORED)
+    """The constants in the arithmetic of the example pass, to which a cut must not add any; not saved."""
 
     def __str__(self) -> str:
         rows = [("group", "units", "", "layers it couples", "parameters", "MACs")]
@@ -156,54 +194,17 @@ class Plan:
             macs=(self.macs[0], later.macs[1]),
             outcome=_composed(self.outcome, later.outcome),
             example_inputs=self.example_inputs,
-            numbers=self.numbers,
+            constants=self.constants,
         )
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain JSON values."""
-        return {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "tensors": {
-                name: {"shape": list(cut.shape), "kept": {str(d): kept.tolist() for d, kept in cut.kept.items()}}
-                for name, cut in self.tensors.items()
-            },
-            "attributes": [
-                {"module": module, "way": list(way), "old": old, "new": new}
-                for (module, way), (old, new) in self.attributes.items()
-            ],
-            "groups": to_json(self.groups),
-            "left_alone": to_json(self.left_alone),
-            "parameters": list(self.parameters),
-            "macs": list(self.macs),
-            "output_shapes": [list(shape) for shape in self.output_shapes],
-            "scope": self.scope,
-            "score": self.score,
-            "outcome": self.outcome.to_json() if self.outcome else None,
-        }
+        return to_json(self)  # type: ignore[no-any-return]
 
     @staticmethod
     def from_json(stored: Any) -> Plan:
         """What `to_json` made, checked: every index in range, in order, and none twice."""
-        require_format(stored, _FORMAT, _VERSION, "JSON of a plan", "Plan.to_json or Plan.save")
-        try:
-            return Plan(
-                tensors={str(name): _checked_cut(name, cut) for name, cut in stored["tensors"].items()},
-                attributes={
-                    (str(item["module"]), tuple(item["way"])): (_whole(item["old"]), _whole(item["new"]))
-                    for item in stored["attributes"]
-                },
-                groups=from_json(tuple[GroupCut, ...], stored["groups"], "groups"),
-                left_alone=from_json(tuple[LeftAlone, ...], stored["left_alone"], "left_alone"),
-                parameters=_pair(stored["parameters"]),
-                macs=_pair(stored["macs"]),
-                output_shapes=tuple(tuple(_whole(n) for n in shape) for shape in stored["output_shapes"]),
-                scope=str(stored["scope"]),
-                score=str(stored["score"]),
-                outcome=Outcome.from_json(stored["outcome"]) if stored.get("outcome") else None,
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise SecateurError(f"The plan is damaged ({error}); make it again.") from error
+        return read_record(Plan, stored)
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON; an older file stays intact until the new one is whole."""
@@ -212,43 +213,12 @@ class Plan:
     @staticmethod
     def load(path: str | Path) -> Plan:
         """Reads a plan that `save` wrote; refuses a file that is not one, or not whole."""
-        try:
-            stored = json.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise SecateurError(f"There is no plan {path}; check the path.") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise SecateurError(f"{path} is not a readable plan ({error}); save the plan again.") from error
-        return Plan.from_json(stored)
+        return load_record(Plan, path)
 
 
 def _composed(first: Outcome | None, later: Outcome | None) -> Outcome | None:
     """What the later cut reached, beside the model that the first one found."""
     return later if first is None or later is None else replace(later, dense=first.dense)
-
-
-def _checked_cut(name: str, cut: Mapping[str, Any]) -> TensorCut:
-    shape = tuple(_whole(n) for n in cut["shape"])
-    kept: dict[int, NDArray[np.int64]] = {}
-    for axis, indices in cut["kept"].items():
-        d = int(axis)
-        if not 0 <= d < len(shape) or not 0 < len(indices) <= shape[d] < _MOST_NUMBERS:
-            raise ValueError(f"{name} keeps {len(indices)} of axis {axis}, which it does not have")
-        positions = np.asarray([_whole(i) for i in indices], np.int64)
-        if positions[0] < 0 or positions[-1] >= shape[d] or (np.diff(positions) <= 0).any():
-            raise ValueError(f"the indices of {name}, axis {d}, are out of range or out of order")
-        kept[d] = positions
-    return TensorCut(shape, kept)
-
-
-def _whole(number: Any) -> int:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise ValueError(f"{number!r} is not a whole number")
-    return number
-
-
-def _pair(numbers: Any) -> tuple[int, int]:
-    before, after = numbers
-    return _whole(before), _whole(after)
 
 
 def _share(after: int, before: int) -> str:

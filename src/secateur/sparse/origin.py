@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from secateur.bench import this_machine
-from secateur.checkpoint import held_by
+from secateur.checkpoint import tensors_of
 from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer, Pair
 from secateur.sparse.fold import LAYERS
 from secateur.sparse.graph import CapturedModel
@@ -67,7 +67,7 @@ def origin_of(model: nn.Module, example_inputs: Any, network: nn.Module, layers:
     """Of an engine whose layers are all dense yet."""
     whole = dict(example_inputs) if isinstance(example_inputs, Mapping) else example_inputs
     return Origin(
-        architecture={name: tuple(tensor.shape) for name, tensor in held_by(model).state.items()},
+        architecture={name: tuple(tensor.shape) for name, tensor in tensors_of(model).state.items()},
         example_inputs=tree_map(_without_numbers, whole),
         graph=network.fingerprint if isinstance(network, CapturedModel) else None,
         layers=folded_layers(network, layers),

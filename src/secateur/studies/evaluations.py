@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from secateur.base import SecateurError, write_text
+from secateur.base import FileFormat, SecateurError, from_json, read_json, to_json, write_text
 
 __all__ = ["SensitivityCache"]
 
-_FORMAT = "secateur-sensitivity-cache"
-_VERSION = 1
-
 Point = tuple[float, float]
+
+
+@dataclass
+class _Known:
+    """Of one model: its metric, and the points of each group by the amounts that were asked for."""
+
+    dense: float | None = None
+    points: dict[str, dict[float, Point | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Evaluations:
+    _file_format: ClassVar = FileFormat("secateur-sensitivity-cache", 1, "file of evaluations", "secateur.sensitivity")
+
+    entries: dict[str, _Known]
 
 
 class SensitivityCache:
@@ -21,62 +34,43 @@ class SensitivityCache:
 
     def __init__(self, file: Path | None, fingerprint: str) -> None:
         self._file = file
-        self._entries: dict[str, Any] = _read(file) if file is not None and file.exists() else {}
-        own = self._entries.setdefault(fingerprint, {"dense": None, "points": {}})
-        self._own: dict[str, Any] = own
+        self._all = _read(file) if file is not None and file.exists() else _Evaluations({})
+        self._own = self._all.entries.setdefault(fingerprint, _Known())
 
     @property
     def dense(self) -> float | None:
-        return None if self._own["dense"] is None else float(self._own["dense"])
+        return self._own.dense
 
     @dense.setter
     def dense(self, metric: float) -> None:
-        self._own["dense"] = metric
+        self._own.dense = metric
         self._write()
 
     def knows(self, group: str, amount: float) -> bool:
-        return repr(amount) in self._own["points"].get(group, {})
+        return amount in self._own.points.get(group, {})
 
     def point(self, group: str, amount: float) -> Point | None:
         """The share really removed and the metric then; None where the amount rounds to nothing."""
-        stored = self._own["points"][group][repr(amount)]
-        return None if stored is None else (float(stored[0]), float(stored[1]))
+        return self._own.points[group][amount]
 
     def metric_at(self, group: str, share: float) -> float | None:
         """The metric with exactly this share removed, whichever amount asked for it."""
-        known = self._own["points"].get(group, {}).values()
-        return next((float(point[1]) for point in known if point is not None and point[0] == share), None)
+        known = self._own.points.get(group, {}).values()
+        return next((point[1] for point in known if point is not None and point[0] == share), None)
 
     def add(self, group: str, amount: float, point: Point | None) -> None:
-        self._own["points"].setdefault(group, {})[repr(amount)] = point
+        self._own.points.setdefault(group, {})[amount] = point
         self._write()
 
     def _write(self) -> None:
         if self._file is not None:
-            write_text(self._file, json.dumps({"format": _FORMAT, "version": _VERSION, "entries": self._entries}))
+            write_text(self._file, json.dumps(to_json(self._all)))
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> _Evaluations:
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
-        if stored["format"] != _FORMAT or stored["version"] != _VERSION:
-            raise ValueError("it is of another kind or version")
-        for own in stored["entries"].values():
-            _check(own)
-        return dict(stored["entries"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return from_json(_Evaluations, read_json(file))
+    except (OSError, ValueError, SecateurError) as error:
         raise SecateurError(
             f"{file} does not hold evaluations that can be read ({error}); delete it, or choose another file."
         ) from error
-
-
-def _check(own: Any) -> None:
-    numbers = [] if own["dense"] is None else [own["dense"]]
-    for points in own["points"].values():
-        for amount, point in points.items():
-            float(amount)
-            if point is not None:
-                share, metric = point
-                numbers += [share, metric]
-    if not all(isinstance(number, int | float) for number in numbers):
-        raise ValueError("a number is something else")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from secateur.checkpoint import read_header, read_tensor, whole_file
-from secateur.sparse.stored.engine_manifest import LAYOUT, TENSORS_FILE, read_engine
+from secateur.sparse.stored.engine_manifest import TENSORS_FILE, EngineManifest
 
 __all__ = ["OpenedEngine"]
 
@@ -17,8 +17,8 @@ class OpenedEngine:
     """An engine whose files are whole. Tensors are read when they are asked for."""
 
     def __init__(self, folder: Path) -> None:
-        self.record = read_engine(folder)
-        self.file = whole_file(folder, TENSORS_FILE, self.record.tensors, LAYOUT)
+        self.manifest = EngineManifest.read(folder)
+        self.file = whole_file(folder, TENSORS_FILE, self.manifest)
         self._entries = read_header(self.file)
         self._tensors: dict[str, Tensor] = {}
 
@@ -42,11 +42,11 @@ class OpenedEngine:
 
     def _read(self, stored: str) -> Tensor:
         tensor = read_tensor(self.file, self._entries[stored])
-        if stored not in self.record.channels_last:
+        if stored not in self.manifest.channels_last:
             return tensor
         if tensor.ndim != 4:
             raise ValueError(f"{stored} has no channels to be last")
         return torch.empty_like(tensor, memory_format=torch.channels_last).copy_(tensor)
 
     def _stored(self, name: str) -> str:
-        return self.record.tied.get(name, name)
+        return self.manifest.tied.get(name, name)

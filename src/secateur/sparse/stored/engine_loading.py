@@ -10,18 +10,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from secateur.base import unwrap
+from secateur.base import refusing_damage, unwrap
 from secateur.checkpoint import (
     ATTRIBUTE,
     BUFFER,
     EXTRA_STATE,
     built_for_real,
     built_on_meta,
-    held_by,
     holds_meta,
     of_the_same_kind,
-    refusing_damage,
     replace_tensors,
+    tensors_of,
 )
 from secateur.sparse.backend import why_unavailable
 from secateur.sparse.block import join_blocks
@@ -30,10 +29,11 @@ from secateur.sparse.engine import SparseEngine
 from secateur.sparse.graph import CapturedModel
 from secateur.sparse.in_place import put_in_place
 from secateur.sparse.layers import SparseConv2d, SparseLinear
+from secateur.sparse.origin import Origin
 from secateur.sparse.packed import PackedMatrix
 from secateur.sparse.stored.engine_files import OpenedEngine
 from secateur.sparse.stored.engine_manifest import StoredLayer
-from secateur.sparse.stored.skeleton import Misfit, by_stored_name, skeleton
+from secateur.sparse.stored.skeleton import Misfit, skeleton
 
 __all__ = ["load_engine"]
 
@@ -62,34 +62,34 @@ def load_engine(folder: str | Path, build_model: Callable[[], nn.Module]) -> Spa
 
 
 def _engine(opened: OpenedEngine, model: nn.Module) -> SparseEngine:
-    record = opened.record
+    manifest, origin = opened.manifest, opened.manifest.origin
     with refusing_damage(str(opened.file)):
-        network, layers = skeleton(unwrap(model).eval(), record.origin)
-        packed = _with_packed_layers(network, layers, opened)
+        network, layers = skeleton(unwrap(model).eval(), origin)
+        packed = _with_packed_layers(network, layers, origin, opened)
         _fill(network, opened, packed)
     if isinstance(network, CapturedModel):
         join_blocks(network.graph)
-        lacking = any(tensor.is_meta for tensor in by_stored_name(held_by(network)).values())
+        lacking = any(tensor.is_meta for tensor in tensors_of(network).by_stored_name.values())
     else:
         lacking = holds_meta(network)
     if lacking:
         raise Misfit("it has tensors that were not saved")
-    choices, notes = tuple(layer.choice for layer in record.layers), list(record.notes)
+    choices, notes = tuple(layer.choice for layer in manifest.layers), list(manifest.notes)
     if packed and (unavailable := why_unavailable()):
         choices = tuple(replace(each, sparse=False, reason="no kernels") if each.sparse else each for each in choices)
         notes.append(f"What was saved sparse runs dense here: {unavailable}, or install numba.")
-    return SparseEngine(network, choices, record.threads, notes, record.origin)
+    return SparseEngine(network, choices, manifest.threads, notes, origin)
 
 
 def _with_packed_layers(
-    network: nn.Module, layers: list[tuple[nn.Module, DenseLayer]], opened: OpenedEngine
+    network: nn.Module, layers: list[tuple[nn.Module, DenseLayer]], origin: Origin, opened: OpenedEngine
 ) -> list[nn.Module]:
     """Puts the layers that were saved sparse in their places, and returns them."""
     packed: list[nn.Module] = []
     for i, (module, layer) in enumerate(layers):
-        stored = opened.record.layers[i]
-        if stored.choice.sparse:
-            packed.append(_packed_layer(layer, stored, opened, opened.record.origin.place(i)))
+        stored = opened.manifest.layers[i]
+        if stored.sparse:
+            packed.append(_packed_layer(layer, stored, opened, origin.place(i)))
             put_in_place(network, module, packed[-1])
     return packed
 
@@ -101,7 +101,7 @@ def _packed_layer(layer: DenseLayer, stored: StoredLayer, opened: OpenedEngine, 
         assert stored.panel_width is not None
         parts = [opened.tensor(f"{place}.{name}.{part}") for part in ("starts", "order", "indices", "values")]
         shape = layer.rows_in_a_group, prod(layer.weight.shape[1:])
-        return PackedMatrix(shape, stored.choice.block, stored.panel_width, *parts)
+        return PackedMatrix(shape, stored.block, stored.panel_width, *parts)
 
     bias = None if layer.bias is None else _like(layer.bias, f"{place}.bias", opened)
     names = [f"matrices.{i}" for i in range(layer.groups)] if isinstance(layer, DenseConv2d) else ["matrix"]
@@ -129,10 +129,10 @@ def _fill(network: nn.Module, opened: OpenedEngine, packed: list[nn.Module]) -> 
     done = {id(tensor) for layer in packed for tensor in layer.buffers()}
     homes: dict[int, str] = {}
     replacements: dict[int, Tensor] = {}
-    for name, place in by_stored_name(held_by(network)).items():
+    for name, place in tensors_of(network).by_stored_name.items():
         if id(place) in done or (name.startswith((BUFFER, ATTRIBUTE)) and not opened.holds(name, place)):
             continue
-        own = opened.record.tied.get(name, name)
+        own = opened.manifest.tied.get(name, name)
         if homes.setdefault(id(place), own) != own:
             raise Misfit(f"{name} is tied to {homes[id(place)]}, and was not")
         replacements[id(place)] = of_the_same_kind(place, _like(place, name, opened))

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import platform
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-import secateur
 from secateur.base import UsageError
 from secateur.checkpoint import (
     EXTRA_STATE,
     Contents,
+    exchange_files,
     extra_states,
-    finish_exchange,
-    held_by,
-    put_in_place,
-    stage,
+    tensors_of,
     tied_names,
+    versions_now,
 )
 from secateur.sparse.engine import SparseEngine
 from secateur.sparse.layers import SparseConv2d, SparseLinear
-from secateur.sparse.stored import example_tensors as examples
-from secateur.sparse.stored.engine_manifest import LAYOUT, TENSORS_FILE, EngineRecord, StoredLayer, read_engine
-from secateur.sparse.stored.skeleton import by_stored_name
+from secateur.sparse.stored.engine_manifest import TENSORS_FILE, EngineManifest, StoredLayer
+from secateur.sparse.stored.example_tensors import written_examples
 
 __all__ = ["save_engine"]
 
@@ -38,36 +35,30 @@ def save_engine(engine: SparseEngine, folder: str | Path) -> None:
     """
     if not isinstance(engine, SparseEngine):
         raise UsageError(f"The engine is a {type(engine).__name__}; give what secateur.sparse_engine made.")
-    examples.to_json(engine.origin.example_inputs)  # refuses what a record cannot say, before anything is written
-    tensors, tied, channels_last = _contents(engine.network)
-    path = Path(folder)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be made a folder ({error}); choose another one.") from error
-    finish_exchange(path, read_engine, LAYOUT)
-    record = EngineRecord(
-        tensors=stage(path, TENSORS_FILE, tensors),
-        origin=engine.origin,
+    written_examples(engine.origin.example_inputs)  # refuses what a manifest cannot say, before anything is written
+    named = tensors_of(engine.network).by_stored_name
+    contents = Contents(tied_names(named))
+    tensors = contents.plain_once(named)
+    channels_last = tuple(name for name in tensors if _has_channels_last(named[name]))
+    for path, state in extra_states(engine.network):
+        tensors[EXTRA_STATE + path] = contents.plain(path, state)
+    origin = engine.origin
+    manifest_of = partial(
+        EngineManifest,
+        architecture=origin.architecture,
+        example_inputs=origin.example_inputs,
+        graph=origin.graph,
         layers=_stored_layers(engine),
+        machine=origin.machine,
         threads=engine.threads,
         notes=tuple(engine.notes),
-        tied=tied,
+        tied=contents.tied,
         channels_last=channels_last,
-        versions={"secateur": secateur.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        versions=versions_now(),
     )
-    put_in_place(path, record, LAYOUT)
-
-
-def _contents(network: nn.Module) -> tuple[dict[str, Tensor], dict[str, str], tuple[str, ...]]:
-    """The tensors as they are written, the further names that they have, and those with their channels last."""
-    held = by_stored_name(held_by(network))
-    contents = Contents(tied_names(held))
-    own = {name: tensor for name, tensor in held.items() if name not in contents.tied}
-    tensors = {name: contents.plain(name, tensor) for name, tensor in own.items()}
-    for path, state in extra_states(network):
-        tensors[EXTRA_STATE + path] = contents.plain(path, state)
-    return tensors, dict(contents.tied), tuple(name for name, tensor in own.items() if _has_channels_last(tensor))
+    exchange_files(
+        Path(folder), EngineManifest, {TENSORS_FILE: tensors}, lambda files: manifest_of(files[TENSORS_FILE])
+    )
 
 
 def _has_channels_last(tensor: Tensor) -> bool:
@@ -83,7 +74,14 @@ def _has_channels_last(tensor: Tensor) -> bool:
 def _stored_layers(engine: SparseEngine) -> tuple[StoredLayer, ...]:
     modules = [engine.network.get_submodule(engine.origin.place(i)) for i in range(len(engine.layers))]
     return tuple(
-        StoredLayer(choice, folded, _panel_width(module))
+        StoredLayer(
+            **vars(choice),
+            norms=folded.norms,
+            residual=folded.residual,
+            activation=folded.activation,
+            geometry=folded.window,
+            panel_width=_panel_width(module),
+        )
         for choice, folded, module in zip(engine.layers, engine.origin.layers, modules, strict=True)
     )
 

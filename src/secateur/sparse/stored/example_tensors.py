@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from secateur.base import UsageError
-from secateur.checkpoint import DTYPES, number_of_elements, require_keys
+from secateur.base import Shape, UsageError, from_json
+from secateur.checkpoint import DTYPES
 
-__all__ = ["from_json", "to_json"]
+__all__ = ["read_examples", "written_examples"]
 
 _NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in DTYPES.values()}
 _NAMED = {name: dtype for dtype, name in _NAMES.items()}
 _MOST_ELEMENTS = 1 << 40
 
 
-def to_json(value: Any) -> dict[str, Any]:
+def written_examples(value: Any) -> dict[str, Any]:
     if isinstance(value, Tensor) and value.dtype in _NAMES:
         return {"tensor": list(value.shape), "dtype": _NAMES[value.dtype]}
     if type(value) in (list, tuple):
-        return {type(value).__name__: [to_json(item) for item in value]}
+        return {type(value).__name__: [written_examples(item) for item in value]}
     if type(value) is dict and all(isinstance(key, str) for key in value):
-        return {"dict": {key: to_json(item) for key, item in value.items()}}
+        return {"dict": {key: written_examples(item) for key, item in value.items()}}
     if value is None or type(value) in (bool, int, float, str):
         return {"value": value}
     raise UsageError(
@@ -32,19 +33,20 @@ def to_json(value: Any) -> dict[str, Any]:
     )
 
 
-def from_json(found: Any) -> Any:
+def read_examples(found: Any) -> Any:
     """Tensors come on the meta device: whatever their size, they take no memory."""
-    if isinstance(found, dict) and "tensor" in found:
-        require_keys(found, {"tensor", "dtype"}, "an example input")
-        if number_of_elements(found["tensor"]) > _MOST_ELEMENTS:
-            raise ValueError("an example input asks for terabytes")
-        return torch.empty(found["tensor"], dtype=_NAMED[found["dtype"]], device="meta")
-    ((kind, value),) = found.items()
-    if kind in ("list", "tuple") and type(value) is list:
-        items = [from_json(item) for item in value]
-        return items if kind == "list" else tuple(items)
-    if kind == "dict" and type(value) is dict:
-        return {key: from_json(item) for key, item in value.items()}
-    if kind == "value" and (value is None or type(value) in (bool, int, float, str)):
-        return value
+    match found:
+        case {"tensor": stored, "dtype": str(name)} if len(found) == 2 and name in _NAMED:
+            shape = from_json(Shape, stored)
+            if prod(shape) > _MOST_ELEMENTS:
+                raise ValueError("an example input asks for terabytes")
+            return torch.empty(shape, dtype=_NAMED[name], device="meta")
+        case {"list": list(items)} if len(found) == 1:
+            return [read_examples(item) for item in items]
+        case {"tuple": list(items)} if len(found) == 1:
+            return tuple(read_examples(item) for item in items)
+        case {"dict": dict(items)} if len(found) == 1:
+            return {key: read_examples(item) for key, item in items.items()}
+        case {"value": None | bool() | int() | float() | str() as value} if len(found) == 1:
+            return value
     raise ValueError("an example input is none")

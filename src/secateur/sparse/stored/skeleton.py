@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,11 @@ from torch.utils._pytree import tree_map
 from secateur.base import SecateurError, UsageError, in_brief
 from secateur.capture import TracedCall, call_to_trace
 from secateur.checkpoint import (
-    ATTRIBUTE,
-    BUFFER,
-    Held,
     difference,
-    held_by,
     holds_meta,
     of_the_same_kind,
     replace_tensors,
+    tensors_of,
 )
 from secateur.sparse.dense import DenseLayer
 from secateur.sparse.fold import fold_graph
@@ -28,7 +25,7 @@ from secateur.sparse.graph import CapturedModel, graph_of
 from secateur.sparse.in_place import layers_in_place
 from secateur.sparse.origin import Origin, folded_layers
 
-__all__ = ["Misfit", "by_stored_name", "skeleton"]
+__all__ = ["Misfit", "skeleton"]
 
 
 class Misfit(SecateurError):
@@ -45,7 +42,7 @@ def skeleton(model: nn.Module, origin: Origin) -> tuple[nn.Module, list[tuple[nn
         model: in evaluation mode; it may be on the meta device.
         origin: of the engine that was saved.
     """
-    if other := difference(origin.architecture, held_by(model).state):
+    if other := difference(origin.architecture, tensors_of(model).state):
         raise UsageError(f"The engine is of another model ({other}); build the model that sparse_engine was given.")
     network, layers = (model, layers_in_place(model)) if origin.graph is None else _folded(model, origin)
     if folded_layers(network, [layer for _, layer in layers]) != origin.layers:
@@ -87,17 +84,8 @@ def _zeros_never_touched(like: Tensor) -> Tensor:
 
 
 def _tensors(network: nn.Module) -> list[Tensor]:
-    return list(by_stored_name(held_by(network)).values())
+    return list(tensors_of(network).by_stored_name.values())
 
 
 def _replace(network: nn.Module, tensors: list[Tensor], by: Callable[[Tensor], Tensor]) -> None:
     replace_tensors(network, {id(tensor): of_the_same_kind(tensor, by(tensor)) for tensor in tensors})
-
-
-def by_stored_name(held: Held) -> Mapping[str, Tensor]:
-    """All tensors of a network, by the names that they are stored under."""
-    return {
-        **held.state,
-        **{BUFFER + name: tensor for name, tensor in held.buffers.items()},
-        **{ATTRIBUTE + name: tensor for name, tensor in held.attributes.items()},
-    }

@@ -65,7 +65,7 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
 
 def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
     """A scale that is computed from a size in a way that cannot be followed shows here."""
-    if new := sorted(numbers - plan.numbers):
+    if new := sorted(numbers - plan.constants):
         raise ProofFailed(
             f"The cut model would compute with another number, {new[0]}: the code makes it of a size that is cut; "
             "nothing was cut. Leave the layer out with keep=[…]."
