@@ -75,7 +75,7 @@ def test_what_was_not_tampered_with_loads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("attack", "reason"),
     [
-        ("version-from-the-future", "has version '2', but this secateur reads 1"),
+        ("version-from-the-future", "has version 2, but this secateur reads 1"),
         ("index-out-of-range", "out of range or out of order"),
         ("index-twice", "out of range or out of order"),
         ("plan-of-another-architecture", "which the architecture has in another shape"),

@@ -11,26 +11,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import secateur
+from secateur.base.strict_json import refusing_damage
 from secateur.checkpoint.header import Entry, parse_header
-from secateur.checkpoint.manifest import Record, parse_record
+from secateur.checkpoint.manifest import Manifest
 from secateur.checkpoint.reading import check_tensors
-from secateur.checkpoint.strict_json import refusing_damage
 from tests.attacks.damage import damaged, tampered, unless_refused
 from tests.attacks.make import Files, intact, pruned_victim, victim
 from tests.support.checkpoints import state_bits
 
 BATCH = 200
 
+
+def parsed(raw: bytes) -> Manifest:
+    return Manifest.from_bytes(raw, "secateur.json")
+
+
 WHOLE = intact()
-RECORD = parse_record(WHOLE.raw_record)
+MANIFEST = parsed(WHOLE.raw_record)
 SAVED = state_bits(pruned_victim()[0])
 
 
-def header_of(weights: bytes, record: Record) -> dict[str, Entry]:
+def header_of(weights: bytes, manifest: Manifest) -> dict[str, Entry]:
     """What `secateur.load` does with the weights before it allocates anything, on bytes in memory."""
     with refusing_damage("model.safetensors"):
         entries = parse_header(weights, len(weights))
-        check_tensors(record, entries, {})
+        check_tensors(manifest, entries, {})
     return entries
 
 
@@ -40,8 +45,8 @@ def test_accidents_are_noticed(seed: int) -> None:
     """Nothing is sealed again, so whatever is not refused is what was saved: with a space more, for example."""
     chance = random.Random(seed)
     for _ in range(BATCH):
-        record = unless_refused(parse_record, damaged(WHOLE.raw_record, chance))
-        assert record is None or record == RECORD
+        manifest = unless_refused(parsed, damaged(WHOLE.raw_record, chance))
+        assert manifest is None or manifest == MANIFEST
 
 
 @given(seed=st.integers(0, 2**64 - 1))
@@ -57,8 +62,8 @@ def test_records_made_up_by_an_attacker_are_refused_or_harmless(
         key = chance.choice([key for key in files.record if key not in ("digest", "metrics", "settings", "versions")])
         files.record[key] = tampered(files.record[key], chance)
         raw, _ = files.sealed()
-        record = unless_refused(parse_record, raw)
-        if record is not None and unless_refused(header_of, WHOLE.weights, record):
+        manifest = unless_refused(parsed, raw)
+        if manifest is not None and unless_refused(header_of, WHOLE.weights, manifest):
             accepted = raw
     if accepted is not None:
         folder = tmp_path_factory.mktemp("accepted")
@@ -78,7 +83,7 @@ def test_headers_made_up_by_an_attacker_never_lead_out_of_the_file(seed: int) ->
             files.weights = damaged(WHOLE.weights, chance)
         else:
             files.with_header(json.dumps(tampered(files.header, chance)).encode())
-        entries = unless_refused(header_of, files.weights, RECORD) or {}
+        entries = unless_refused(header_of, files.weights, MANIFEST) or {}
         for entry in entries.values():
             end = entry.start + entry.dtype.itemsize * math.prod(entry.shape)
             assert 0 <= entry.start <= end <= len(files.weights)

@@ -74,8 +74,8 @@ def damaged(stored: dict[str, Any]) -> list[tuple[str, Any]]:
 
     group, latency, histogram = stored["groups"][0], stored["latencies"][0], stored["histogram"]
     return [
-        ("not the report of a run", []),
-        ("not the report of a run", {**stored, "format": "secateur-plan"}),
+        ("not a report of a run", []),
+        ("not a report of a run", {**stored, "format": "secateur-plan"}),
         ("version 2", {**stored, "version": 2}),
         ("is damaged", without("verdict")),
         ("is damaged", {**stored, "surprise": 1}),
@@ -258,5 +258,5 @@ def test_errors_are_one_sentence(runs: Path) -> None:
     code, _, error = run(runs / "zeros", runs / "channels")
     assert code == 1
     assert error.count("\n") == 1
-    assert "This is not the report of a run" in error
+    assert "This is not a report of a run" in error
     assert not (runs / "channels" / "report.html").exists()

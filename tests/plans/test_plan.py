@@ -99,7 +99,7 @@ def test_a_damaged_plan_is_refused_in_a_sentence(name: str, tmp_path: Path) -> N
     with pytest.raises(secateur.SecateurError) as caught:
         secateur.Plan.load(tmp_path / "plan.json")
     assert "\n" not in str(caught.value)
-    assert any(words in str(caught.value) for words in ("The plan is damaged", "JSON of a plan"))
+    assert any(words in str(caught.value) for words in ("The plan is damaged", "not a plan", "The plan has version"))
 
 
 @pytest.mark.parametrize("new", [2.7, True, "2"])
@@ -113,7 +113,7 @@ def test_attributes_that_are_no_whole_numbers_are_refused(new: Any) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", "null", "\x00\xff", "[" * 100_000])
 def test_a_file_that_is_no_plan_is_refused_in_a_sentence(text: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(secateur.SecateurError, match=r"not (a readable|the JSON of a) plan") as caught:
+    with pytest.raises(secateur.SecateurError, match=r"not a (readable )?plan") as caught:
         secateur.Plan.load(tmp_path / "plan.json")
     assert "\n" not in str(caught.value)
 

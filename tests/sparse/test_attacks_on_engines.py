@@ -24,7 +24,7 @@ from secateur.sparse import trial as choice
 from secateur.sparse.engine import SparseEngine
 from secateur.sparse.native import why_missing
 from secateur.sparse.stored.engine_loading import load_engine
-from secateur.sparse.stored.engine_manifest import parse_engine
+from secateur.sparse.stored.engine_manifest import EngineManifest
 from secateur.sparse.stored.engine_saving import save_engine
 from tests.attacks.damage import damaged, tampered, unless_refused
 from tests.attacks.make import sealed_record
@@ -160,8 +160,8 @@ def with_example(shape: list[int], **more: Any) -> Callable[[Files], None]:
 
 
 FORGERIES: dict[str, tuple[Callable[[Files], None], str]] = {
-    "version from the future": (put("version", 2), "has version '2', but this secateur reads 1"),
-    "one key more": (put("code", "import os"), "does not hold exactly"),
+    "version from the future": (put("version", 2), "has version 2, but this secateur reads 1"),
+    "one key more": (put("code", "import os"), "there is a code, which has no place there"),
     "path": (put("tensors", {"bytes": 1, "digest": "0" * 64, "name": "../x"}), ""),
     "index out of range": (at_first("linear.matrix.indices", 250), "an index lies outside its panel"),
     "rows that go back": (at_first("linear.matrix.starts", 7), "its rows do not follow one another"),
@@ -183,8 +183,8 @@ FORGERIES: dict[str, tuple[Callable[[Files], None], str]] = {
     "one layer less": (lambda files: files.record["layers"].pop(), "other layers"),
     "tied to nothing": (put("tied", "linear.bias", "nothing"), "it lacks linear.bias"),
     "channels of a vector": (put("channels_last", ["linear.bias"]), "no channels to be last"),
-    "a number in words": (put("threads", "one"), "is not a size"),
-    "nan": (put("layers", 0, "sparsity", float("nan")), "is not a number"),
+    "a number in words": (put("threads", "one"), "threads: 'one' is not a whole number"),
+    "nan": (put("layers", 0, "sparsity", float("nan")), "sparsity: nan is not a number"),
     "tensor missing": (changed(lambda tensors: tensors.pop("norm.running_var")), "it lacks norm.running_var"),
     "packed part missing": (changed(lambda tensors: tensors.pop("linear.matrix.values")), "it lacks linear.matrix"),
     "stranger": (changed(lambda tensors: tensors.update(code=torch.zeros(2))), "it holds code, which has no place"),
@@ -245,10 +245,10 @@ def test_a_graph_of_terabytes_is_refused_before_it_takes_any_memory(
 def test_accidents_with_the_record_are_noticed(saved: tuple[SparseEngine, Path], seed: int) -> None:
     """Nothing is sealed again, so whatever is not refused is what was saved: with a space more, for example."""
     chance, raw = random.Random(seed), (saved[1] / "engine.json").read_bytes()
-    whole = parse_engine(raw).to_bytes()
+    whole = EngineManifest.from_bytes(raw, "engine.json").to_bytes()
     for _ in range(100):
-        record = unless_refused(parse_engine, damaged(raw, chance))
-        assert record is None or record.to_bytes() == whole
+        manifest = unless_refused(EngineManifest.from_bytes, damaged(raw, chance), "engine.json")
+        assert manifest is None or manifest.to_bytes() == whole
 
 
 @given(seed=st.integers(0, 2**64 - 1))

@@ -40,6 +40,7 @@ T = TypeVar("T")
 NOT_STORED: Mapping[str, bool] = {"stored": False}
 """As the metadata of a dataclass field: neither written nor read."""
 
+_HEADER = ("format", "version")
 _LARGEST = 1 << 62
 _MOST_AXES = 64
 _LONGEST_REASON = 300
@@ -195,13 +196,15 @@ _IN_WORDS = {int: "a whole number", str: "text", bool: "true or false", list: "a
 
 
 def _read_dataclass(kind: Any, stored: Any) -> Any:
-    found = dict(_read_plain(dict, stored))
-    if header := getattr(kind, "_file_format", None):
-        require_format(found, *header)
-        del found["format"], found["version"]
+    header = getattr(kind, "_file_format", None)
+    if header:
+        require_format(stored, *header)
+    found = {key: item for key, item in _read_plain(dict, stored).items() if not header or key not in _HEADER}
     expected = _stored_fields(kind)
-    if not {name for name, field in expected.items() if field.required} <= found.keys() <= expected.keys():
-        raise ValueError(f"it holds {', '.join(found) or 'nothing'} instead of {', '.join(expected)}")
+    for unknown in found.keys() - expected.keys():
+        raise ValueError(f"there is a {unknown}, which has no place there")
+    for missing in [name for name, field in expected.items() if field.required and name not in found]:
+        raise ValueError(f"there is no {missing}")
     return kind(**{name: _at(f".{name}", expected[name].kind, item) for name, item in found.items()})
 
 
