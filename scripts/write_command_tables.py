@@ -64,7 +64,8 @@ def _default(parameter: inspect.Parameter) -> str:
         return "required"
     if parameter.default is None or isinstance(parameter.default, bool):
         return "yes" if parameter.default else "–"
-    return f"`{parameter.default}`"
+    values = parameter.default if isinstance(parameter.default, list) else [parameter.default]
+    return ", ".join(f"`{value:g}`" if isinstance(value, float) else f"`{value}`" for value in values)
 
 
 def _escaped(text: str) -> str:
