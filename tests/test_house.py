@@ -91,12 +91,25 @@ def test_everything_a_front_door_names_is_there_and_in_use(room: str) -> None:
 
 
 def test_a_plan_does_not_load_what_made_it() -> None:
-    code = "import sys, secateur; secateur.Plan, secateur.Masks, secateur.verify, secateur.apply, secateur.load"
-    loaded = subprocess.run(
-        [sys.executable, "-c", f"{code}; print(*sys.modules)"], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = _loaded_by("secateur.Plan, secateur.Masks, secateur.verify, secateur.apply, secateur.load")
     assert "secateur.surgery.cutting" in loaded
     assert not [name for name in loaded if name.startswith(("secateur.couple", "secateur.channels", "secateur.bench"))]
+
+
+def test_planning_does_not_load_the_study_of_the_machine() -> None:
+    layers = "torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))"
+    loaded = _loaded_by(f"import torch; secateur.plan_channels({layers}, torch.ones(1, 8), 0.5)")
+    assert "secateur.bench.counts" in loaded, "what it may have measured is asked for all the same"
+    assert not [name for name in loaded if name.startswith("secateur.studies")]
+
+
+def _loaded_by(code: str) -> list[str]:
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys, secateur; {code}; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
 
 
 def _room(module: str) -> str:

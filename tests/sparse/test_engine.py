@@ -50,7 +50,7 @@ def one_layer(zeros: float = 0.9, block: int = 1) -> nn.Module:
     ("timing", "sparse", "reason"),
     [
         (FASTER, True, "2.00 times as fast"),
-        (SLOWER, False, "slower: takes 2.00 times as long"),
+        (SLOWER, False, "takes 2.00 times as long"),
         (UNSURE, False, "too noisy for a verdict after 20 rounds"),
         (BARELY_FASTER, False, "within the noise"),
     ],
@@ -78,7 +78,7 @@ def test_layers_that_are_faster_only_alone_stay_dense(monkeypatch: pytest.Monkey
     model = one_layer()
     fast = quiet_engine(model, torch.randn(4, 64))
     assert not fast.layers[0].sparse
-    assert fast.layers[0].reason == "faster alone, but not within the model"
+    assert fast.layers[0].reason == "faster alone, but not in the model"
     assert not any(isinstance(module, SparseLinear) for module in fast.modules())
     assert_same(fast, model, torch.randn(5, 64))
 

@@ -173,7 +173,7 @@ def test_half_the_channels_is_judged_for_a_layer_and_for_networks() -> None:
     one, whole = half_the_channels([layer(0.5, 0.25)], [network(0.5, 0.25, 0.27), network(0.75, 0.6, 0.5)])
     assert (one.held, whole.held) == (True, False)
     assert "Half of one side takes 0.50 of the time" in one.because
-    assert "0.27 of the time, with 0.25 of the multiply-adds" in whole.because
+    assert "0.27 of the time, with 0.25 of the MACs" in whole.because
     one, whole = half_the_channels([layer(0.5, 0.3), layer(0.8, 0.5)], [network(0.5, 0.5, 0.55)])
     assert (one.held, whole.held) == (False, True)
     one, whole = half_the_channels([layer(0.6, 0.3, 0.05)], [])

@@ -88,7 +88,7 @@ def compare(
         example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.
         runtime: for models: "eager", "compile", "sparse", "onnxruntime" or "openvino".
         threads: one thread is timed by its CPU time, several by the wall clock.
-        max_seconds: when to stop even though an interval is still too wide for a verdict.
+        max_seconds: when to stop even without a verdict.
         on_round: called after every round, for a progress bar.
     """
     _require_alternatives(alternatives, example_inputs, threads)

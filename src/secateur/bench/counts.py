@@ -1,9 +1,9 @@
-"""Which channel counts the kernels like: cost per multiply-add around multiples of 4, 8, 16 and 32.
+"""Which channel counts this machine likes, from what `secateur hardware` measured; planning rounds to them.
 
-Larger layers use a kernel better, so the cost per multiply-add falls as the count grows. What is left when that is
-taken away is the *penalty* of a count: its time, over the time that the multiples of 32 on either side of it suggest.
-Counts are told apart by the largest power of two that divides them, and the cost of choosing multiples of m is the mean
-penalty of such counts, the odd ones among them as often as they occur.
+Larger layers use a kernel better, so the cost of a MAC falls as the count grows. What is left when that is taken away
+is the *penalty* of a count: its time, over the time that the multiples of 32 on either side of it suggest. Counts are
+told apart by the largest power of two that divides them, and the cost of choosing multiples of m is the mean penalty of
+such counts, the odd ones among them as often as they occur.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MULTIPLES = (1, 2, 4, 8, 16, 32)
 KINDS = {"convolution": "3×3 convolution", "linear": "linear layer", "depthwise": "3×3 depthwise convolution"}
 """What they are called in a sentence. The last has one filter for each channel, so its inputs are its outputs."""
 TOLERANCE = 0.05
-"""How much more each multiply-add may cost than with the best choice of counts."""
+"""How much more a MAC may cost than with the best choice of counts."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class CountCurve:
 
     @property
     def costs(self) -> dict[int, float]:
-        """Seconds for each multiply-add, as ratios to the lowest of them."""
+        """Seconds for each MAC, as ratios to the lowest of them."""
         power = 1 if self.kind == "depthwise" else 2
         costs = {count: t.seconds / count**power for count, t in zip(self.counts, self.timings, strict=True)}
         return {count: cost / min(costs.values()) for count, cost in costs.items()}
@@ -82,11 +82,11 @@ def expected_ratio(
 ) -> float:
     """Of a layer's times when one of its sides is cut from `before` channels to `after`.
 
-    An estimate, from the multiply-adds and from what such counts cost on average: 1 or more means that this layer will
+    An estimate, from the MACs and from what such counts cost on average: 1 or more means that this layer will
     not get faster. Without a runtime, the worst of the measured ones.
     """
     if not 0 < after <= before:
-        raise UsageError(f"A cut from {before} to {after} channels is none; give 1 to {before} that stay.")
+        raise UsageError(f"A layer of {before} channels cannot be cut to {after}; keep 1 to {before}.")
     own = _of_kind(curves, kind, runtime)
     return max(after / before * curve.penalty(after) / curve.penalty(before) for curve in own)
 

@@ -29,7 +29,7 @@ def read_hardware_file(read: Callable[[Any], T], machine: Machine | None = None)
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(stored, dict):
-            raise Damaged("there is no report in it")
+            raise Damaged("it holds no report")
         if stored.get("version") != __version__:
             raise Damaged(f"secateur {stored.get('version')} wrote it")
         return read(stored)

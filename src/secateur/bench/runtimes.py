@@ -101,7 +101,7 @@ def find_runtime(name: str) -> Runtime:
     if runtime.missing:
         raise UsageError(
             f"The runtime {name} needs {' and '.join(runtime.missing)}: pip install 'secateur[{name}]', or choose one "
-            f"that is here: {', '.join(available_runtimes())}."
+            f"that is installed: {', '.join(available_runtimes())}."
         )
     if obstacle := runtime.obstacle():
         raise UsageError(

@@ -184,7 +184,7 @@ def measure(
         runtimes: some of "eager", "compile", "sparse", "onnxruntime" and "openvino", or "all" that can run here.
         batches: how many examples to run at once; made of those in `example_inputs`.
         threads: one thread is timed by its CPU time, several by the wall clock.
-        max_seconds: for each runtime and batch, when to stop even though an interval is still too wide for a verdict.
+        max_seconds: for each runtime and batch, when to stop even without a verdict.
         progress: False for silence.
     """
     named = {"model": models} if isinstance(models, nn.Module) else models

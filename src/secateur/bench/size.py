@@ -1,4 +1,4 @@
-"""How large a model is: parameters, non-zeros, bytes in a file, and multiply-adds of one forward pass."""
+"""How large a model is: parameters, non-zeros, bytes in a file, and MACs (multiply-adds) of one forward pass."""
 
 from __future__ import annotations
 

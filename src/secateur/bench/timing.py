@@ -60,7 +60,7 @@ class Timing:
         """The verdict, to follow the ratio in a sentence or a table."""
         return {
             "faster": f"{1 / self.ratio:.2f} times as fast",
-            "slower": f"slower: takes {self.ratio:.2f} times as long",
+            "slower": f"takes {self.ratio:.2f} times as long",
             "no different": "within the noise",
             "too noisy": f"too noisy for a verdict after {self.rounds} rounds",
         }[self.verdict(control)]

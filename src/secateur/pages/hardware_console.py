@@ -17,7 +17,6 @@ from secateur.pages.hardware_words import (
     about_tensor_cores,
     about_time,
     break_even_text,
-    claim_text,
     product_text,
 )
 from secateur.studies import PARTS, PUBLISHED, SIDES, Bar, FormatCurve, HardwareReport
@@ -55,7 +54,7 @@ def print_hardware(report: HardwareReport, console: Console) -> None:
     out.sentences(about_counts(report))
     out.table("Cost of a multiply-add, × multiples of 32, by the largest divisor of the count", _count_table(report))
     out.title("The verdict")
-    out.sentences([f"- “{claim.text}”: {claim.verdict.upper()}. {claim_text(claim)}" for claim in report.claims])
+    out.sentences([f"- {claim}" for claim in report.claims])
 
 
 class _Writer:

@@ -16,7 +16,6 @@ from secateur.pages.hardware_words import (
     about_tensor_cores,
     about_time,
     break_even_text,
-    claim_text,
     product_text,
 )
 from secateur.pages.page import charts, details, paragraphs, save_page, table
@@ -66,7 +65,7 @@ def _verdicts(report: HardwareReport) -> str:
     names = {True: "held", False: "failed", None: "open"}
     cards = [
         f'<li class="{names[claim.held]}"><b>{escape(claim.verdict)}</b> “{escape(claim.text)}”'
-        f"<br><span>{escape(claim_text(claim))}</span></li>"
+        f"<br><span>{escape(claim.explanation)}</span></li>"
         for claim in report.claims
     ]
     return f'<ul class="verdicts">{"".join(cards)}</ul>'

@@ -13,7 +13,6 @@ from secateur.studies import (
     KERNELS_IN_FOURS,
     PARTS,
     Ablation,
-    Claim,
     FormatCurve,
     HardwareReport,
     NetworkCut,
@@ -30,7 +29,6 @@ __all__ = [
     "about_tensor_cores",
     "about_time",
     "break_even_text",
-    "claim_text",
     "product_text",
 ]
 
@@ -147,10 +145,6 @@ def break_even_text(curve: FormatCurve) -> str:
 def product_text(ablation: Ablation) -> str:
     size = ablation.size
     return f"{size} × {size} weight, {percent(ablation.sparsity)} zeros, batch {ablation.batch}"
-
-
-def claim_text(claim: Claim) -> str:
-    return claim.because + (" Measure again when the machine is quiet." if claim.held is None else "")
 
 
 def _faster(curves: Sequence[FormatCurve]) -> str:

@@ -124,7 +124,7 @@ class _Trial:
     def give_up(self, network: nn.Module) -> None:
         if self.replacement is not None:
             put_in_place(network, self.replacement, self.module)
-            self.choice = replace(self.choice, sparse=False, reason="faster alone, but not within the model")
+            self.choice = replace(self.choice, sparse=False, reason="faster alone, but not in the model")
 
     def _measure(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """On the first call only: later ones of the same module follow it."""

@@ -9,7 +9,6 @@ from secateur.studies.machine.ablation import Ablation as Ablation
 from secateur.studies.machine.ablation import Bar as Bar
 from secateur.studies.machine.cached import hardware as hardware
 from secateur.studies.machine.cached import load_cached as load_cached
-from secateur.studies.machine.claims import Claim as Claim
 from secateur.studies.machine.claims import percent as percent
 from secateur.studies.machine.claims import span as span
 from secateur.studies.machine.hardware_report import HardwareReport as HardwareReport

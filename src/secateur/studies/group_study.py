@@ -77,8 +77,8 @@ def sensitivity(
         score: what ranks the channels of a group, as for `plan_channels`.
         keep: names of layers, with wildcards, that keep all of their own channels.
         finetune: epochs, such as 0.25, for which each copy, and one that is not cut, is fine-tuned before it is
-            evaluated. It tells what a cut costs in the end; without it, what it costs at once, which is mostly
-            something else.
+            evaluated. It shows what a cut costs in the end; without it you see what it costs at once, which is often
+            quite different.
         train_data: what to fine-tune on.
         loss: a function of the model and a batch, for fine-tuning; cross-entropy by default.
         recipe: how to fine-tune, as for `prune`.
@@ -92,7 +92,9 @@ def sensitivity(
     require_batches("eval_data", eval_data)
     groups = find_cut_groups(model, example_inputs, kept)
     if not groups:
-        raise NothingToCut("No group can be cut; secateur.inspect(model, example_inputs) shows why, unless keep does.")
+        raise NothingToCut(
+            "No group can be cut; secateur.inspect(model, example_inputs) shows why, or keep protects them all."
+        )
     recovery = _recovery(finetune, train_data, eval_data, loss, metric, recipe or Recipe())
     fingerprint = _fingerprint(model, eval_data, metric, score, kept) + (f" · {recovery}" if recovery else "")
     store = SensitivityCache(Path(cache) if cache else None, fingerprint)

@@ -1,7 +1,7 @@
 """What people say about pruned models, judged by the numbers of one machine: held, did not hold, or cannot tell.
 
-Pure functions of measurements. A ratio counts as slower or faster only outside its null control, and as within limits
-only with its whole 95 % interval.
+Pure functions of measurements. A ratio counts as slower or faster only beyond the noise, and as within limits only with
+its whole 95 % interval.
 """
 
 from __future__ import annotations
@@ -44,20 +44,19 @@ class Claim:
     def verdict(self) -> str:
         return VERDICTS[self.held]
 
+    @property
+    def explanation(self) -> str:
+        return self.because + (" Measure again when the machine is quiet." if self.held is None else "")
+
     def __str__(self) -> str:
-        again = " Measure again when the machine is quiet." if self.held is None else ""
-        return f"“{self.text}”: {self.verdict.upper()}. {self.because}{again}"
+        return f"“{self.text}”: {self.verdict.upper()}. {self.explanation}"
 
 
 def sparse_can_be_slower(curves: Sequence[FormatCurve]) -> Claim:
     at = [(curve, point) for curve in curves if (point := curve.at(JUDGED_SPARSITY))]
     scattered = [(curve, point) for curve, point in at if _is_scattered(curve)]
-    slower = [point for _, point in scattered if point.timing.is_slower(point.control)]
-    held = (
-        True
-        if slower
-        else (False if scattered and all(point.timing.is_faster(point.control) for _, point in scattered) else None)
-    )
+    slower = [point for _, point in scattered if point.slower]
+    held = True if slower else (False if scattered and all(point.faster for _, point in scattered) else None)
     ways = {"through F.linear": BATCH_FIRST, "as W @ X": "CSR, W @ X"}
     took = {way: [point.timing.ratio for curve, point in at if curve.format == name] for way, name in ways.items()}
     spans = " and ".join(f"{span(ratios)} × dense {way}" for way, ratios in took.items() if ratios)
@@ -74,7 +73,7 @@ def sparse_can_be_slower(curves: Sequence[FormatCurve]) -> Claim:
 
 def only_tensor_cores(curves: Sequence[FormatCurve], tensor_cores: TensorCores) -> Claim:
     points = [(curve, point) for curve in curves if _is_scattered(curve) for point in curve.points]
-    faster = [(curve, point) for curve, point in points if point.timing.is_faster(point.control)]
+    faster = [(curve, point) for curve, point in points if point.faster]
     here = f"Without them ({tensor_cores.missing})" if tensor_cores.missing else "On the processor, without them"
     if faster:
         best = min((each for each in faster if each[1].sparsity <= JUDGED_SPARSITY), key=_ratio, default=None)
@@ -85,7 +84,7 @@ def only_tensor_cores(curves: Sequence[FormatCurve], tensor_cores: TensorCores) 
             f"({curve.size} × {curve.size}, batch {curve.batch}; null control {point.control})."
         )
     else:
-        held = True if points and all(point.timing.is_slower(point.control) for _, point in points) else None
+        held = True if points and all(point.slower for _, point in points) else None
         most = max((point.sparsity for _, point in points), default=0.0)
         because = f"{here}, no format was faster than dense at any size, up to {percent(most)} zeros."
     return Claim("Only sparse tensor cores handle it", held, because)
@@ -101,14 +100,14 @@ def half_the_channels(layers: Sequence[LayerCut], networks: Sequence[NetworkCut]
         Claim(
             f"{text}: in one layer",
             _together(_within(timing, ABOUT_HALF) for timing in one_side),
-            f"Half of one side takes {span(t.ratio for t in one_side)} of the time; half of both, as where the layers "
-            f"before and after it are cut as well, {span(both)}.",
+            f"Without half of one side's channels it takes {span(t.ratio for t in one_side)} of the time; without half "
+            f"of both sides', as when the layers before and after it are cut as well, {span(both)}.",
         ),
         Claim(
             f"{text}: in whole networks",
             _together(_within(timing, ABOUT_HALF) for timing in whole),
-            f"Half of all channels takes {span(t.ratio for t in whole)} of the time, with "
-            f"{span(cut.macs_ratio for cut in halves)} of the multiply-adds{_extremes(halves)}.",
+            f"Without half of its channels a network takes {span(t.ratio for t in whole)} of the time, with "
+            f"{span(cut.macs_ratio for cut in halves)} of the MACs{_extremes(halves)}.",
         ),
     )
 
@@ -128,14 +127,14 @@ def linear_speedup(networks: Sequence[NetworkCut]) -> tuple[Claim, Claim]:
             f"the furthest off, {off.network} in {off.runtime} with {percent(off.kept)} of its channels, has "
             f"{line(off):.2f} of the {what} and takes {off.timing} of the time"
         )
-        return Claim(text, near(networks, line), f"To {ROUGHLY} of the dense time, {each}; {worst}.")
+        return Claim(text, near(networks, line), f"Within ±{percent(ROUGHLY)} of the dense time, {each}; {worst}.")
 
-    return judged("channels", lambda cut: cut.kept), judged("multiply-adds", lambda cut: cut.macs_ratio)
+    return judged("channels", lambda cut: cut.kept), judged("MACs", lambda cut: cut.macs_ratio)
 
 
 def counts_matter(curves: Sequence[CountCurve]) -> Claim:
     """Not a saying, but what a cut to odd numbers runs into."""
-    text = "It matters which number of channels stays"
+    text = "It matters how many channels are kept"
     noise = {curve: abs(curve.control.ratio - 1) for curve in curves}
     picky = [
         each for each in curves if each.multiple_of > 1 and max(each.penalties.values()) > 1 + TOLERANCE + noise[each]
@@ -144,15 +143,13 @@ def counts_matter(curves: Sequence[CountCurve]) -> Claim:
     if picky:
         worst = max(picky, key=lambda curve: max(curve.penalties.values()))
         because = (
-            f"A {KINDS[worst.kind]} in {worst.runtime} costs up to {max(worst.penalties.values()):.2f} × as much for "
-            f"each multiply-add when its channels are not a multiple of {worst.multiple_of}."
+            f"A {KINDS[worst.kind]} in {worst.runtime} costs up to {max(worst.penalties.values()):.2f} × as much per "
+            f"MAC when its channels are not a multiple of {worst.multiple_of}."
         )
     elif held is False:
-        because = f"Rounding the counts would save less than {percent(TOLERANCE)} of a multiply-add."
+        because = f"Rounding the counts would save less than {percent(TOLERANCE)} per MAC."
     else:
-        because = (
-            f"No penalty is larger than the noise, and the null controls are off by more than {percent(TOLERANCE)}."
-        )
+        because = f"No penalty is beyond the noise, and the noise floor is above {percent(TOLERANCE)}."
     return Claim(text, held, because)
 
 

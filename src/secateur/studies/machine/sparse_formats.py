@@ -51,6 +51,14 @@ class SparsityPoint:
     timing: Timing
     control: Timing
 
+    @property
+    def faster(self) -> bool:
+        return self.timing.is_faster(self.control)
+
+    @property
+    def slower(self) -> bool:
+        return self.timing.is_slower(self.control)
+
 
 @dataclass(frozen=True)
 class FormatCurve:
