@@ -229,7 +229,7 @@ def test_the_rule_of_thumb_is_judged_by_the_numbers(metrics: tuple[float, float,
         ((1.0, 0.99, 1.01), "no: "),
         ((0.5, 0.495, 0.505), "yes: "),
         ((2, 1.99, 2.01), "no: 2.00 [1.99, 2.01] × dense, takes 2.00 times as long."),
-        ((1, 0.5, 1.5), "too noisy"),
+        ((1, 0.5, 1.5), "unclear: 1.00 [0.50, 1.50] × dense, too noisy for a verdict after 20 rounds."),
         ((0.4, 0.39, 0.41), "yes: "),  # wide for its size, and still far from no difference
         ((2, 1.5, 2.5), "no: 2.00 [1.50, 2.50] × dense, takes 2.00"),
     ],
