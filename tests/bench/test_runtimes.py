@@ -14,8 +14,9 @@ import secateur
 from secateur import SecateurError
 from secateur.base.inputs import with_batch
 from secateur.bench import memory
+from secateur.bench.differences import largest_difference
 from secateur.bench.memory import peak_extra_megabytes
-from secateur.bench.runner import Runner, largest_difference
+from secateur.bench.runner import Runner
 from secateur.bench.runtimes import RUNTIMES, Loaded, Runtime, find_runtime
 from secateur.bench.size import count_macs
 

@@ -16,7 +16,7 @@ import secateur
 from secateur import SecateurError, UsageError
 from secateur.bench import turns
 from secateur.bench.clocks import thread_clock, wall_clock
-from secateur.bench.runner import largest_difference
+from secateur.bench.differences import largest_difference
 from secateur.bench.runtimes import RUNTIMES, available_runtimes
 from secateur.bench.sheet import measure
 from secateur.commands.app import app

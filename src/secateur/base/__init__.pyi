@@ -63,3 +63,4 @@ from secateur.base.text import layers_text as layers_text
 from secateur.base.text import metric_text as metric_text
 from secateur.base.text import milliseconds as milliseconds
 from secateur.base.text import short_count as short_count
+from secateur.base.text import threads_text as threads_text

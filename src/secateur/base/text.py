@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-__all__ = ["aligned", "byte_text", "count_text", "layers_text", "metric_text", "milliseconds", "short_count"]
+__all__ = [
+    "aligned",
+    "byte_text",
+    "count_text",
+    "layers_text",
+    "metric_text",
+    "milliseconds",
+    "short_count",
+    "threads_text",
+]
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
@@ -49,3 +58,7 @@ def short_count(count: float) -> str:
 def byte_text(count: int) -> str:
     text = short_count(count)
     return f"{text}B" if " " in text else f"{text} B"
+
+
+def threads_text(threads: int) -> str:
+    return "one thread" if threads == 1 else f"{threads} threads"

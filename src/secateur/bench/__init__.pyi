@@ -13,6 +13,7 @@ from secateur.bench.counts import CountCurve as CountCurve
 from secateur.bench.counts import cached_curves as cached_curves
 from secateur.bench.counts import expected_ratio as expected_ratio
 from secateur.bench.counts import liked_multiple as liked_multiple
+from secateur.bench.differences import largest_difference as largest_difference
 from secateur.bench.hardware_cache import hardware_file as hardware_file
 from secateur.bench.hardware_cache import read_hardware_file as read_hardware_file
 from secateur.bench.machine import Machine as Machine
@@ -26,7 +27,6 @@ from secateur.bench.onnx_layers import Node as Node
 from secateur.bench.onnx_layers import onnx_graph as onnx_graph
 from secateur.bench.runner import Ready as Ready
 from secateur.bench.runner import Runner as Runner
-from secateur.bench.runner import largest_difference as largest_difference
 from secateur.bench.runtimes import RUNTIMES as RUNTIMES
 from secateur.bench.runtimes import Loaded as Loaded
 from secateur.bench.runtimes import available_runtimes as available_runtimes

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from secateur.base import UsageError, aligned, copy_of_model, evaluating
+from secateur.base import UsageError, aligned, copy_of_model, evaluating, threads_text
 from secateur.bench.clocks import cpu_clock
 from secateur.bench.machine import Machine, this_machine
 from secateur.bench.runner import Ready, Runner
@@ -38,7 +38,7 @@ class Comparison(Turns):
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        return self.runtime, self.precision, "one thread" if self.threads == 1 else f"{self.threads} threads"
+        return self.runtime, self.precision, threads_text(self.threads)
 
     def rows(self, more: Mapping[str, Callable[[str], str]] | None = None) -> list[tuple[str, ...]]:
         """A head, a row for each alternative, and the null control. `more` columns are made from the row's name."""

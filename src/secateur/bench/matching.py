@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from secateur.base import SecateurError, UsageError, batch_of, in_brief, in_signature_order, with_batch
-from secateur.bench.runner import TOLERANCE, TOLERANCES, largest_difference
+from secateur.bench.differences import allowed_difference, difference
 from secateur.bench.runtimes import RUNTIMES, Loaded
 
 __all__ = ["Agreement", "Expected", "agreement", "expected_outputs", "require_agreement"]
@@ -79,25 +79,15 @@ def agreement(loaded: Loaded, expected: Sequence[Expected]) -> Agreement:
                 "let it return each of them once."
             )
         for i, (wanted, found) in enumerate(zip(each.outputs, outputs, strict=True)):
-            difference = largest_difference([wanted], [found])
-            absolute = max(absolute, _absolute(wanted, found))
-            if difference > relative:
-                relative, where = difference, f"output {i + 1} of {len(outputs)} with batch {each.batch}"
+            own_absolute, own_relative = difference(wanted, found)
+            absolute = max(absolute, own_absolute)
+            if own_relative > relative:
+                relative, where = own_relative, f"output {i + 1} of {len(outputs)} with batch {each.batch}"
     return Agreement(tuple(each.batch for each in expected), absolute, relative, where)
 
 
-def _absolute(wanted: np.ndarray, found: np.ndarray) -> float:
-    if wanted.shape != found.shape:
-        return float("inf")
-    wide = np.complex128 if np.iscomplexobj(wanted) else np.float64
-    a, b = wanted.astype(wide), found.astype(wide)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    difference = float(np.abs(a[~same] - b[~same]).max(initial=0.0))
-    return float("inf") if np.isnan(difference) else difference
-
-
 def require_agreement(found: Agreement, precision: str, runtime: str) -> None:
-    allowed = TOLERANCES.get(precision, TOLERANCE)
+    allowed = allowed_difference(precision)
     if found.relative > allowed:
         by = (
             f"by {found.absolute:.1e}, which is {found.relative:.1e} of its largest number, and {allowed:g} is allowed"

@@ -12,15 +12,12 @@ import torch
 from torch import nn
 
 from secateur.base import SecateurError, evaluating, in_brief
+from secateur.bench.differences import allowed_difference, largest_difference
 from secateur.bench.memory import peak_extra_megabytes
 from secateur.bench.runtimes import RUNTIMES, Loaded, Runtime
 from secateur.bench.turns import BoundCall
 
-__all__ = ["Ready", "Runner", "largest_difference"]
-
-TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2}
-"""By precision, how far a runtime's outputs may lie from eager's, relative to the largest of them."""
-TOLERANCE = 1e-3
+__all__ = ["Ready", "Runner"]
 
 
 class Runner:
@@ -57,7 +54,7 @@ class Runner:
 
     def _require_same(self, eager: Sequence[np.ndarray], numbers: Sequence[np.ndarray]) -> None:
         difference = largest_difference(eager, numbers)
-        if difference > TOLERANCES.get(self.loaded.precision, TOLERANCE):
+        if difference > allowed_difference(self.loaded.precision):
             by = f"by {difference:.1e} of the largest" if np.isfinite(difference) else "in number, shape or NaNs"
             raise SecateurError(
                 f"It computes something else there: the outputs differ from eager PyTorch's {by}. "
@@ -89,24 +86,6 @@ class Ready:
     """What the first pass took beyond what was there before; None where it was not asked for or cannot be told."""
     note: str
     """What the runtime says of it; empty for nothing."""
-
-
-def largest_difference(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) -> float:
-    """Of all outputs, relative to the largest number in each; infinite where they do not even compare."""
-    if [array.shape for array in expected] != [array.shape for array in actual]:
-        return float("inf")
-    return max((_difference(a, b) for a, b in zip(expected, actual, strict=True)), default=0.0)
-
-
-def _difference(expected: np.ndarray, actual: np.ndarray) -> float:
-    wide = np.complex128 if np.iscomplexobj(expected) else np.float64
-    a, b = expected.astype(wide), actual.astype(wide)
-    differing = ~((a == b) | (np.isnan(a) & np.isnan(b)))  # equal infinities are no difference
-    if not differing.any():
-        return 0.0
-    scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
-    difference = np.abs(a[differing] - b[differing]).max() / (scale or 1.0)
-    return float(difference) if np.isfinite(difference) else float("inf")
 
 
 def _device_of(model: nn.Module) -> torch.device | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from secateur.base import byte_text, metric_text, milliseconds, short_count
+from secateur.base import byte_text, metric_text, milliseconds, short_count, threads_text
 from secateur.pages.group_drawing import draw_groups
 from secateur.pages.page import chart, details, paragraphs, save_page, table
 from secateur.pages.run_charts import accuracy_chart, histogram_chart, latency_chart, layer_chart
@@ -91,7 +91,7 @@ def _latency_card(report: RunReport) -> str:
     notes = [
         f"{first.pruned} × dense: {_speed(first)}.",
         f"Null control: {first.control}.",
-        f"{first.where}, {first.precision}, {_threads(first)}; 95 % intervals.",
+        f"{first.where}, {first.precision}, {threads_text(first.threads)}; 95 % intervals.",
     ]
     return _card("Latency", milliseconds(first.dense.seconds), milliseconds(first.pruned.seconds), notes)
 
@@ -192,7 +192,7 @@ def _latency(report: RunReport) -> list[str]:
                     f"{item.batch / timing.median:,.0f}",
                     "–" if math.isnan(peak) else f"{peak:.1f}",
                     "1" if name == "dense" else str(timing),
-                    f"{item.precision}, {_threads(item)}" if name == "dense" else _speed(item),
+                    f"{item.precision}, {threads_text(item.threads)}" if name == "dense" else _speed(item),
                 ]
             )
         rows.append(["", "null control", "", "", "", "", str(item.control), ""])
@@ -268,7 +268,3 @@ def _how_to_measure(report: RunReport) -> str:
 
 def _speed(latency: Latency) -> str:
     return latency.pruned.in_words(latency.control)
-
-
-def _threads(latency: Latency) -> str:
-    return "one thread" if latency.threads == 1 else f"{latency.threads} threads"

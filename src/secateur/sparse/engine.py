@@ -16,6 +16,7 @@ from secateur.base import (
     copy_of_model,
     in_brief,
     require_module,
+    threads_text,
     unwrap,
     working,
 )
@@ -53,8 +54,7 @@ class SparseEngine(nn.Module):
 
     def __str__(self) -> str:
         sparse = sum(layer.sparse for layer in self.layers)
-        threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
-        head = f"{sparse} of {len(self.layers)} layers are sparse, as measured on {threads}."
+        head = f"{sparse} of {len(self.layers)} layers are sparse, as measured on {threads_text(self.threads)}."
         machine = self.origin.machine
         elsewhere = [] if machine == this_machine().name else [f"That was on another machine: {machine}."]
         return "\n".join([head, *elsewhere, *self.notes, *_table(self.layers)])

@@ -22,7 +22,12 @@ SHARE = "15%"
 BATCH = 64
 LATENCY_BATCH = 32
 RECIPE = Recipe(lr=3e-3)
-PARTS = ("dense", "zeros-90", "two-of-four", "channels-50")
+FOLDERS = {"dense": "dense", "90 % zeros": "zeros-90", "2:4 pattern": "two-of-four", "50 % channels": "channels-50"}
+CUTS: dict[str, dict[str, Any]] = {
+    "90 % zeros": {"amount": 0.9},
+    "2:4 pattern": {"pattern": "2:4", "keep": ["stem"]},  # which has one input channel, and the pattern needs four
+    "50 % channels": {"channels": 0.5},
+}
 
 
 @dataclass(frozen=True)
@@ -77,39 +82,26 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int) -> Demo:
     """Goes on where an interrupted demo in `out` stopped; a finished one there is made anew."""
     train_set, test_set = load_fashion_mnist(data)
     if (out / "demo.json").exists():
-        for part in PARTS:
-            shutil.rmtree(out / part, ignore_errors=True)
+        for folder in FOLDERS.values():
+            shutil.rmtree(out / folder, ignore_errors=True)
         (out / "demo.json").unlink()
-    loaders: dict[str, Any] = {
-        "train_data": DataLoader(train_set, BATCH, shuffle=True, drop_last=True),
-        "eval_data": DataLoader(test_set, 500),
-    }
-    settings: dict[str, Any] = {**loaders, "recipe": RECIPE, "seed": seed}
+
+    def settings(name: str) -> dict[str, Any]:
+        return {
+            "train_data": DataLoader(train_set, BATCH, shuffle=True, drop_last=True),
+            "eval_data": DataLoader(test_set, 500),
+            "recipe": RECIPE,
+            "seed": seed,
+            "run_dir": out / FOLDERS[name],
+            "progress": make_display(True, name),
+        }
+
     torch.manual_seed(seed)
-    untrained = SmallResNet()
-
-    dense = train(untrained, epochs, run_dir=out / PARTS[0], progress=make_display(True, "dense"), **settings)
-    pruning: dict[str, Any] = {**settings, "finetune": SHARE, "original_epochs": epochs}
-    zeros = prune(dense.model, 0.9, run_dir=out / PARTS[1], progress=make_display(True, "90 % zeros"), **pruning)
-    # The stem has one input channel and the pattern needs four.
-    two_of_four = prune(
-        dense.model,
-        pattern="2:4",
-        keep=["stem"],
-        run_dir=out / PARTS[2],
-        progress=make_display(True, "2:4 pattern"),
-        **pruning,
-    )
-
-    channels = prune(
-        dense.model,
-        channels=0.5,
-        run_dir=out / PARTS[3],
-        progress=make_display(True, "50 % channels"),
-        **pruning,
-    )
-
-    results = {"dense": dense, "90 % zeros": zeros, "2:4 pattern": two_of_four, "50 % channels": channels}
+    dense = train(SmallResNet(), epochs, **settings("dense"))
+    results = {"dense": dense} | {
+        name: prune(dense.model, finetune=SHARE, original_epochs=epochs, **cut, **settings(name))
+        for name, cut in CUTS.items()
+    }
     images = torch.stack([test_set[i][0] for i in range(LATENCY_BATCH)])
     with working("timing the versions in turn"):
         latencies = compare({name: result.model for name, result in results.items()}, images)
@@ -117,11 +109,11 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int) -> Demo:
         Version(
             name,
             result,
-            file_bytes=(out / part / "model.safetensors").stat().st_size,
+            file_bytes=(out / FOLDERS[name] / "model.safetensors").stat().st_size,
             macs=count_macs(result.model, images[:1]),
             latency=latencies[name],
         )
-        for part, (name, result) in zip(PARTS, results.items(), strict=True)
+        for name, result in results.items()
     )
     demo = Demo(versions, latencies.control, epochs, seed, len(train_set), len(test_set))
     write_text(out / "demo.json", json.dumps(demo.to_json(), indent=2))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secateur.base import SecateurError, SecateurWarning, UsageError, steps, working
+from secateur.base import SecateurError, SecateurWarning, UsageError, steps, threads_text, working
 from secateur.bench import Comparison
 from secateur.channels.budget import Budget, allowed_steps, steps_for
 from secateur.channels.costs import Costs, bytes_of, macs_of, parameters_of
@@ -176,7 +176,7 @@ def _next_aim(attempts: Sequence[_Attempt]) -> float:
 
 def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], bench: Bench, runtime: str) -> Outcome:
     dense, cut, control = best.measured[DENSE].seconds, best.measured[CUT], best.measured.control
-    threads = "one thread" if bench.threads == 1 else f"{bench.threads} threads"
+    threads = threads_text(bench.threads)
     return Outcome(
         goal.text,
         goal.what,
