@@ -172,7 +172,7 @@ def network(kept: float, macs: float, ratio: float, runtime: str = "eager", half
 def test_half_the_channels_is_judged_for_a_layer_and_for_networks() -> None:
     one, whole = half_the_channels([layer(0.5, 0.25)], [network(0.5, 0.25, 0.27), network(0.75, 0.6, 0.5)])
     assert (one.held, whole.held) == (True, False)
-    assert "Half of one side takes 0.50 of the time" in one.because
+    assert "Without half of its inputs or outputs, a layer takes 0.50 of the time" in one.because
     assert "0.27 of the time, with 0.25 of the MACs" in whole.because
     one, whole = half_the_channels([layer(0.5, 0.3), layer(0.8, 0.5)], [network(0.5, 0.5, 0.55)])
     assert (one.held, whole.held) == (False, True)
@@ -228,7 +228,7 @@ def test_planning_asks_for_multiples_and_expected_ratios(report: HardwareReport)
         report.multiple_of("depthwize")
     with pytest.raises(UsageError, match="openvino was not measured"):
         report.multiple_of("depthwise", "openvino")
-    with pytest.raises(UsageError, match="from 4 to 5 channels"):
+    with pytest.raises(UsageError, match="of 4 channels cannot be cut to 5"):
         report.expected_ratio("depthwise", 4, 5)
     assert report.not_measured(("eager", "openvino")) == ["openvino"]
 

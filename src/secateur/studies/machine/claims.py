@@ -100,13 +100,13 @@ def half_the_channels(layers: Sequence[LayerCut], networks: Sequence[NetworkCut]
         Claim(
             f"{text}: in one layer",
             _together(_within(timing, ABOUT_HALF) for timing in one_side),
-            f"Without half of one side's channels it takes {span(t.ratio for t in one_side)} of the time; without half "
-            f"of both sides', as when the layers before and after it are cut as well, {span(both)}.",
+            f"Without half of its inputs or outputs, a layer takes {span(t.ratio for t in one_side)} of the time; "
+            f"without half of both, as when its neighbours are cut as well, {span(both)}.",
         ),
         Claim(
             f"{text}: in whole networks",
             _together(_within(timing, ABOUT_HALF) for timing in whole),
-            f"Without half of its channels a network takes {span(t.ratio for t in whole)} of the time, with "
+            f"Without half of its channels, a network takes {span(t.ratio for t in whole)} of the time, with "
             f"{span(cut.macs_ratio for cut in halves)} of the MACs{_extremes(halves)}.",
         ),
     )
