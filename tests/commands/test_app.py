@@ -146,7 +146,7 @@ def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     first.interrupt()
     stopped = first.wait()
     assert stopped.returncode == 130
-    assert "goes on from the last finished epoch" in stopped.stderr
+    assert "continues from the last finished epoch" in stopped.stderr
     assert "Traceback" not in stopped.stderr
 
     second = run(*args, "--json", command=BRIEF)

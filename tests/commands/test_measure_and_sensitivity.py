@@ -200,7 +200,7 @@ def metric(model, loader):
     first.interrupt()
     stopped = first.wait()
     assert stopped.returncode == 130
-    assert "goes on after the last finished evaluation" in stopped.stderr
+    assert "continues after the last finished evaluation" in stopped.stderr
     assert "secateur sensitivity slow.py --from trained.safetensors" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert not out.exists()

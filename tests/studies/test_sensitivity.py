@@ -326,7 +326,7 @@ def test_a_damaged_file_is_refused(damage: dict[str, Any], tmp_path: Path) -> No
 
 
 def test_files_that_are_not_there_or_hold_something_else(trained: ConvNet, data: DataLoader, tmp_path: Path) -> None:
-    with pytest.raises(SecateurError, match="There is no file"):
+    with pytest.raises(SecateurError, match="There is no sensitivity file"):
         Sensitivity.load(tmp_path / "nowhere.json")
     cache = tmp_path / "cache.json"
     wrong_numbers = {"x": {"dense": "a lot", "points": {}}}

@@ -31,11 +31,12 @@ def demo(
 ) -> None:
     """Train a small CNN, prune it in several ways, and compare accuracy, size and speed.
 
-    Takes about three minutes on two cores. Interrupted, it goes on where it stopped when started again.
+    Takes about three minutes on two cores. If it is interrupted, the same command continues where it
+    stopped.
 
     Example: secateur demo --seed 1 --out demo-1
     """
-    with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on from the last finished epoch."):
+    with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` continues from the last finished epoch."):
         from rich.console import Console
 
         from secateur.examples import find_folder

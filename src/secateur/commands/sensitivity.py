@@ -36,11 +36,11 @@ def sensitivity(
 ) -> None:
     """Cut each group of coupled layers alone, and see what that costs the model: which layers, what ratio?
 
-    Interrupted, it goes on where it stopped when started again.
+    If it is interrupted, the same command continues where it stopped.
 
     Example: secateur sensitivity task.py --from model.safetensors --finetune 0.25 --html sensitivity.html
     """
-    with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on after the last finished evaluation."):
+    with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` continues after the last finished evaluation."):
         from secateur.commands.task_file import load_task, users_errors_in_one_sentence
         from secateur.studies import sensitivity as find_sensitivity
 

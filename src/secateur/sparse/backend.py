@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -38,24 +39,20 @@ def why_unavailable() -> str | None:
 
 
 def linear_call(layer: SparseLinear, shape: torch.Size) -> LayerCall:
-    if native.why_missing() is None:
-        return compiled.LinearCall(layer, shape)
-    _require_numba()
-    from secateur.sparse import numba_kernels
-
-    return numba_kernels.LinearCall(layer, shape)
+    call: LayerCall = _kernels().LinearCall(layer, shape)
+    return call
 
 
 def convolution_call(layer: SparseConv2d, shape: torch.Size) -> LayerCall:
+    call: LayerCall = _kernels().ConvolutionCall(layer, shape)
+    return call
+
+
+def _kernels() -> ModuleType:
     if native.why_missing() is None:
-        return compiled.ConvolutionCall(layer, shape)
-    _require_numba()
+        return compiled
+    if reason := why_unavailable():
+        raise UsageError(f"Sparse layers cannot run here: {reason}, or install numba.")
     from secateur.sparse import numba_kernels
 
-    return numba_kernels.ConvolutionCall(layer, shape)
-
-
-def _require_numba() -> None:
-    reason = why_unavailable()
-    if reason:
-        raise UsageError(f"Sparse layers cannot run here: {reason}, or install numba.")
+    return numba_kernels

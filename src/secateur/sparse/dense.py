@@ -16,17 +16,18 @@ from secateur.sparse.depthwise import depthwise_conv2d
 from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.native import why_missing
 
-__all__ = ["Activation", "DenseConv2d", "DenseLayer", "DenseLinear", "Pair"]
+__all__ = ["ACTIVATE", "Activation", "DenseConv2d", "DenseLayer", "DenseLinear", "Pair"]
 
 Activation = Literal["none", "relu", "relu6", "gelu"]
 Pair = tuple[int, int]
 
-_IN_PLACE: dict[Activation, Callable[[Tensor], Tensor]] = {
+ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda y: y,
     "relu": torch.relu_,
     "relu6": lambda y: F.hardtanh_(y, 0.0, 6.0),
     "gelu": lambda y: torch.ops.aten.gelu_(y),
 }
+"""In place."""
 
 
 class DenseLayer(nn.Module):
@@ -47,7 +48,7 @@ class DenseLayer(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         y = self.product(x)  # nobody else holds it, so the rest happens in place
-        return _IN_PLACE[self.activation](y if residual is None else y.add_(residual))
+        return ACTIVATE[self.activation](y if residual is None else y.add_(residual))
 
     def product(self, x: Tensor) -> Tensor:
         raise NotImplementedError

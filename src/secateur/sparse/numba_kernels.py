@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from secateur.sparse.dense import ACTIVATE
 from secateur.sparse.geometry import output_size
 from secateur.sparse.packed import PackedMatrix
 
@@ -75,12 +76,7 @@ def _finish(output: Tensor, bias: Tensor | None, residual: Tensor | None, activa
         output += bias
     if residual is not None:
         output += residual
-    if activation == "relu":
-        output.relu_()
-    elif activation == "relu6":
-        output.clamp_(0, 6)
-    elif activation == "gelu":
-        torch.ops.aten.gelu_(output)
+    ACTIVATE[activation](output)
 
 
 def _add_product(
