@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, partial, reduce
+from itertools import count, repeat
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+Reader: TypeAlias = Callable[[Any], Any]
 
 NOT_STORED: Mapping[str, bool] = {"stored": False}
 """As the metadata of a dataclass field: neither written nor read."""
@@ -47,11 +50,15 @@ _LONGEST_REASON = 300
 
 
 class Damaged(ValueError):
-    """What was stored is not what `to_json` writes. Fit for a terminal, whatever the stored names are."""
+    """What was stored is not what `to_json` writes: where in it, and why."""
 
     def __init__(self, reason: object, place: str = "") -> None:
-        self.reason, self.place = str(reason), place
-        super().__init__(printable(f"{place.lstrip('.')}: {reason}" if place else self.reason)[:_LONGEST_REASON])
+        self.reason, self.place = reason, place
+
+    def __str__(self) -> str:
+        """Fit for a terminal, whatever names are stored."""
+        text = f"{self.place.lstrip('.')}: {self.reason}" if self.place else str(self.reason)
+        return printable(text)[:_LONGEST_REASON]
 
 
 class FileFormat(NamedTuple):
@@ -68,7 +75,7 @@ class StoredAs:
     """`Annotated` to the type of a field whose JSON is of another form than the value."""
 
     write: Callable[[Any], Any]
-    read: Callable[[Any], Any]
+    read: Reader
 
 
 def printable(text: str) -> str:
@@ -120,7 +127,7 @@ def to_json(value: Any) -> Any:
 
 def from_json(kind: type[T], stored: Any, place: str = "") -> T:
     """`place` begins the sentence that tells what is damaged."""
-    return _at(place, kind, stored)  # type: ignore[no-any-return]
+    return _read_each([place], [_reader(kind)], [stored])[0]  # type: ignore[no-any-return]
 
 
 def require_format(
@@ -137,62 +144,78 @@ def require_format(
 
 
 class _StoredField(NamedTuple):
-    kind: Any
+    write: Callable[[Any], Any]
+    read: Reader
     required: bool
-
-    def write(self, value: Any) -> Any:
-        if self.kind is Any:
-            return value
-        own = [rule for rule in getattr(self.kind, "__metadata__", ()) if isinstance(rule, StoredAs)]
-        return own[0].write(value) if own else to_json(value)
 
 
 @cache
 def _stored_fields(kind: Any) -> dict[str, _StoredField]:
-    def required(field: Field[Any]) -> bool:
-        return field.default is MISSING and field.default_factory is MISSING
-
     hints = get_type_hints(kind, include_extras=True)
-    stored = [field for field in fields(kind) if field.metadata.get("stored", True)]
-    return {field.name: _StoredField(hints[field.name], required(field)) for field in stored}
+    return {
+        field.name: _StoredField(
+            write=_writer(hints[field.name]),
+            read=_reader(hints[field.name]),
+            required=field.default is MISSING and field.default_factory is MISSING,
+        )
+        for field in fields(kind)
+        if field.metadata.get("stored", True)
+    }
 
 
-def _at(step: str, kind: Any, stored: Any) -> Any:
-    """Reads, and adds the step to where in the whole something is damaged."""
-    try:
-        return _read(kind, stored)
-    except Damaged as error:
-        raise Damaged(error.reason, step + error.place) from error.__cause__
-    except ValueError as error:  # of a rule, or of a class that refuses how its fields fit together
-        raise Damaged(error, step) from error
+def _writer(kind: Any) -> Callable[[Any], Any]:
+    own = [rule.write for rule in getattr(kind, "__metadata__", ()) if isinstance(rule, StoredAs)]
+    return own[0] if own else _as_it_is if kind is Any else to_json
 
 
-def _read(kind: Any, stored: Any) -> Any:
-    origin, args = get_origin(kind), get_args(kind)
+def _reader(kind: Any) -> Reader:
     if kind is Any:
-        return stored
+        return _as_it_is
     if is_dataclass(kind):
-        return _read_dataclass(kind, stored)
+        return partial(_read_dataclass, kind)
+    origin = get_origin(kind)
     if origin is None:
-        return _read_plain(kind, stored)
-    return _READERS[origin](args, stored)
+        return _read_float if kind is float else partial(_read_plain, kind)
+    return _READERS[origin](*get_args(kind))
 
 
-def _read_plain(kind: type, stored: Any) -> Any:
-    if kind is float:
-        return math.nan if stored is None else _as_float(stored)
-    if type(stored) is not kind or (isinstance(stored, int) and abs(stored) >= _LARGEST):
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _read_each(
+    places: Iterable[object], readers: Iterable[Reader], stored: Iterable[Any], form: str = "{}"
+) -> list[Any]:
+    """What is refused is told with its place, within that of the whole."""
+    found = []
+    for place, read, item in zip(places, readers, stored, strict=False):  # one reader may serve for all
+        try:
+            found.append(read(item))
+        except Damaged as error:
+            error.place = form.format(place) + error.place
+            raise
+        except ValueError as error:  # of a rule, or of a class that refuses how its fields fit together
+            raise Damaged(error, form.format(place)) from error
+    return found
+
+
+def _read_plain(kind: Any, stored: Any) -> Any:
+    if type(stored) is not kind:
         raise ValueError(f"{reprlib.repr(stored)} is not {_IN_WORDS[kind]}")
+    if kind is int and not -_LARGEST < stored < _LARGEST:
+        raise ValueError(f"{reprlib.repr(stored)} is too large")
     return stored
 
 
-def _as_float(stored: Any) -> float:
-    if type(stored) is not float and (type(stored) is not int or abs(stored) >= _LARGEST):
-        raise ValueError(f"{reprlib.repr(stored)} is not a number")
-    return float(stored)
-
-
 _IN_WORDS = {int: "a whole number", str: "text", bool: "true or false", list: "a list", dict: "an object"}
+
+
+def _read_float(stored: Any) -> float:
+    if stored is None:
+        return math.nan
+    if type(stored) not in (int, float):
+        raise ValueError(f"{reprlib.repr(stored)} is not a number")
+    return float(stored if type(stored) is float else _read_plain(int, stored))
 
 
 def _read_dataclass(kind: Any, stored: Any) -> Any:
@@ -205,44 +228,54 @@ def _read_dataclass(kind: Any, stored: Any) -> Any:
         raise ValueError(f"there is a {unknown}, which has no place there")
     for missing in [name for name, field in expected.items() if field.required and name not in found]:
         raise ValueError(f"there is no {missing}")
-    return kind(**{name: _at(f".{name}", expected[name].kind, item) for name, item in found.items()})
+    values = _read_each(found, [expected[name].read for name in found], found.values(), ".{}")
+    return kind(**dict(zip(found, values, strict=True)))
 
 
-def _read_annotated(args: tuple[Any, ...], stored: Any) -> Any:
-    kind, *rules = args
+def _annotated(kind: Any, *rules: Any) -> Reader:
     if isinstance(rules[0], StoredAs):
-        return rules[0].read(stored)
-    value = _read(kind, stored)
-    for rule in rules:
-        value = rule(value)
-    return value
+        return rules[0].read
+    readers = [_reader(kind), *rules]
+    return lambda stored: reduce(lambda value, read: read(value), readers, stored)
 
 
-def _read_union(args: tuple[Any, ...], stored: Any) -> Any:
+def _union(*kinds: Any) -> Reader:
     """The first that fits; where there is one only besides None, its refusal says more."""
-    if stored is None and NoneType in args:
-        return None
-    *others, last = (kind for kind in args if kind is not NoneType)
-    for kind in others:
-        try:
-            return _read(kind, stored)
-        except ValueError:
-            continue
-    return _read(last, stored)
+    *others, last = (_reader(kind) for kind in kinds if kind is not NoneType)
+
+    def read(stored: Any) -> Any:
+        if stored is None and NoneType in kinds:
+            return None
+        for other in others:
+            with suppress(ValueError):
+                return other(stored)
+        return last(stored)
+
+    return read
 
 
-def _read_tuple(args: tuple[Any, ...], stored: Any) -> Any:
-    items = _read_plain(list, stored)
-    kinds = (args[0],) * len(items) if args[-1] is Ellipsis else args
-    if len(items) != len(kinds):
-        raise ValueError(f"{len(items)} items stand where {len(args)} belong")
-    return tuple(_at(f"[{i}]", kind, item) for i, (kind, item) in enumerate(zip(kinds, items, strict=True)))
+def _tuple(*kinds: Any) -> Reader:
+    readers = [_reader(kind) for kind in kinds if kind is not Ellipsis]
+
+    def read(stored: Any) -> Any:
+        items = _read_plain(list, stored)
+        if kinds[-1] is Ellipsis:
+            return tuple(_read_each(count(), repeat(readers[0]), items, "[{}]"))
+        if len(items) != len(readers):
+            raise ValueError(f"{len(items)} items stand where {len(readers)} belong")
+        return tuple(_read_each(count(), readers, items, "[{}]"))
+
+    return read
 
 
-def _read_mapping(args: tuple[Any, ...], stored: Any) -> Any:
-    key, kind = args
-    items = _read_plain(dict, stored)
-    return {_read_key(key, name): _at(f"[{name}]", kind, item) for name, item in items.items()}
+def _mapping(key: Any, kind: Any) -> Reader:
+    reader = _reader(kind)
+
+    def read(stored: Any) -> Any:
+        values = _read_each(_read_plain(dict, stored), repeat(reader), stored.values(), "[{}]")
+        return dict(zip((_read_key(key, name) for name in stored), values, strict=True))
+
+    return read
 
 
 def _read_key(kind: Any, name: str) -> Any:
@@ -254,26 +287,31 @@ def _read_key(kind: Any, name: str) -> Any:
     return key
 
 
-def _read_literal(args: tuple[Any, ...], stored: Any) -> Any:
-    if not any(type(stored) is type(choice) and stored == choice for choice in args):
-        raise ValueError(f"{reprlib.repr(stored)} is none of {', '.join(map(str, args))}")
-    return stored
+def _literal(*choices: Any) -> Reader:
+    def read(stored: Any) -> Any:
+        if not any(type(stored) is type(choice) and stored == choice for choice in choices):
+            raise ValueError(f"{reprlib.repr(stored)} is none of {', '.join(map(str, choices))}")
+        return stored
+
+    return read
 
 
-def _read_indices(args: tuple[Any, ...], stored: Any) -> Any:
-    items = _read_plain(list, stored)
-    if not all(type(item) is int and abs(item) < _LARGEST for item in items):
-        raise ValueError("not all of the indices are whole numbers")
-    return np.asarray(items, np.int64)
+def _indices(*_: Any) -> Reader:
+    def read(stored: Any) -> Any:
+        if not all(type(item) is int and -_LARGEST < item < _LARGEST for item in _read_plain(list, stored)):
+            raise ValueError("not all of the indices are whole numbers")
+        return np.asarray(stored, np.int64)
+
+    return read
 
 
-_READERS: Mapping[Any, Callable[[tuple[Any, ...], Any], Any]] = {
-    Annotated: _read_annotated,
-    Union: _read_union,
-    UnionType: _read_union,
-    tuple: _read_tuple,
-    dict: _read_mapping,
-    Mapping: _read_mapping,
-    Literal: _read_literal,
-    np.ndarray: _read_indices,
+_READERS: Mapping[Any, Callable[..., Reader]] = {
+    Annotated: _annotated,
+    Union: _union,
+    UnionType: _union,
+    tuple: _tuple,
+    dict: _mapping,
+    Mapping: _mapping,
+    Literal: _literal,
+    np.ndarray: _indices,
 }
