@@ -280,7 +280,7 @@ def test_a_field_with_a_default_may_be_missing_and_text_is_made_fit_for_a_termin
         ("metric", math.inf, "metric: inf is not a number"),
         ("metric", 10**400, "metric: 1000000000[.0-9]* is too large"),
         ("metric", "0.5", "metric: '0.5' is not a number"),
-        ("flag", 1, "flag: 1 is not true or false"),
+        ("flag", 1, "flag: 1 is not a boolean"),
         ("choice", True, "choice: True is none of 1, two"),
         ("choice", 3, "choice: 3 is none of 1, two"),
         ("pair", [1], "pair: 1 items stand where 2 belong"),

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache, partial, reduce
+from functools import cache, partial
 from itertools import count, repeat
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -44,6 +44,7 @@ NOT_STORED: Mapping[str, bool] = {"stored": False}
 """As the metadata of a dataclass field: neither written nor read."""
 
 _HEADER = ("format", "version")
+_NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "a boolean", list: "a list", dict: "an object"}
 _LARGEST = 1 << 62
 _MOST_AXES = 64
 _LONGEST_REASON = 300
@@ -117,7 +118,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else repr(key): to_json(item) for key, item in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, float) and math.isnan(value):
@@ -127,7 +128,7 @@ def to_json(value: Any) -> Any:
 
 def from_json(kind: type[T], stored: Any, place: str = "") -> T:
     """`place` begins the sentence that tells what is damaged."""
-    return _read_each([place], [_reader(kind)], [stored])[0]  # type: ignore[no-any-return]
+    return _read_each([place], [_reader(kind)], [stored], "{}")[0]  # type: ignore[no-any-return]
 
 
 def require_format(
@@ -169,14 +170,23 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
 
 
 def _reader(kind: Any) -> Reader:
-    if kind is Any:
-        return _as_it_is
-    if is_dataclass(kind):
-        return partial(_read_dataclass, kind)
-    origin = get_origin(kind)
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any or kind is float:
+        return _as_it_is if kind is Any else _read_float
     if origin is None:
-        return _read_float if kind is float else partial(_read_plain, kind)
-    return _READERS[origin](*get_args(kind))
+        return partial(_read_dataclass if is_dataclass(kind) else _read_plain, kind)
+    if origin is Annotated:
+        return args[1].read if isinstance(args[1], StoredAs) else partial(_read_by_rules, [_reader(args[0]), *args[1:]])
+    if origin is Literal:
+        return partial(_read_literal, args)
+    if origin is np.ndarray:
+        return _read_indices
+    if origin in (dict, Mapping):
+        return partial(_read_mapping, args[0], _reader(args[1]))
+    readers = [_reader(arg) for arg in args if arg not in (NoneType, Ellipsis)]
+    if origin is tuple:
+        return partial(_read_items, readers[0]) if Ellipsis in args else partial(_read_tuple, readers)
+    return partial(_read_union, readers, NoneType in args)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -184,7 +194,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _read_each(
-    places: Iterable[object], readers: Iterable[Reader], stored: Iterable[Any], form: str = "{}"
+    places: Iterable[object], readers: Iterable[Reader], stored: Iterable[Any], form: str = "[{}]"
 ) -> list[Any]:
     """What is refused is told with its place, within that of the whole."""
     found = []
@@ -201,21 +211,16 @@ def _read_each(
 
 def _read_plain(kind: Any, stored: Any) -> Any:
     if type(stored) is not kind:
-        raise ValueError(f"{reprlib.repr(stored)} is not {_IN_WORDS[kind]}")
+        raise ValueError(f"{reprlib.repr(stored)} is not {_NOUNS[kind]}")
     if kind is int and not -_LARGEST < stored < _LARGEST:
         raise ValueError(f"{reprlib.repr(stored)} is too large")
     return stored
 
 
-_IN_WORDS = {int: "a whole number", str: "text", bool: "true or false", list: "a list", dict: "an object"}
-
-
-def _read_float(stored: Any) -> float:
-    if stored is None:
-        return math.nan
-    if type(stored) not in (int, float):
-        raise ValueError(f"{reprlib.repr(stored)} is not a number")
-    return float(stored if type(stored) is float else _read_plain(int, stored))
+def _read_float(stored: Any) -> Any:
+    if type(stored) is int:
+        return float(_read_plain(int, stored))
+    return math.nan if stored is None else _read_plain(float, stored)
 
 
 def _read_dataclass(kind: Any, stored: Any) -> Any:
@@ -232,86 +237,47 @@ def _read_dataclass(kind: Any, stored: Any) -> Any:
     return kind(**dict(zip(found, values, strict=True)))
 
 
-def _annotated(kind: Any, *rules: Any) -> Reader:
-    if isinstance(rules[0], StoredAs):
-        return rules[0].read
-    readers = [_reader(kind), *rules]
-    return lambda stored: reduce(lambda value, read: read(value), readers, stored)
+def _read_by_rules(rules: Sequence[Reader], stored: Any) -> Any:
+    for rule in rules:
+        stored = rule(stored)
+    return stored
 
 
-def _union(*kinds: Any) -> Reader:
-    """The first that fits; where there is one only besides None, its refusal says more."""
-    *others, last = (_reader(kind) for kind in kinds if kind is not NoneType)
-
-    def read(stored: Any) -> Any:
-        if stored is None and NoneType in kinds:
-            return None
-        for other in others:
-            with suppress(ValueError):
-                return other(stored)
-        return last(stored)
-
-    return read
+def _read_union(readers: Sequence[Reader], optional: bool, stored: Any) -> Any:
+    """By the first that fits."""
+    if stored is None and optional:
+        return None
+    for read in readers[:-1]:
+        with suppress(ValueError):
+            return read(stored)
+    return readers[-1](stored)
 
 
-def _tuple(*kinds: Any) -> Reader:
-    readers = [_reader(kind) for kind in kinds if kind is not Ellipsis]
-
-    def read(stored: Any) -> Any:
-        items = _read_plain(list, stored)
-        if kinds[-1] is Ellipsis:
-            return tuple(_read_each(count(), repeat(readers[0]), items, "[{}]"))
-        if len(items) != len(readers):
-            raise ValueError(f"{len(items)} items stand where {len(readers)} belong")
-        return tuple(_read_each(count(), readers, items, "[{}]"))
-
-    return read
+def _read_items(reader: Reader, stored: Any) -> Any:
+    return tuple(_read_each(count(), repeat(reader), _read_plain(list, stored)))
 
 
-def _mapping(key: Any, kind: Any) -> Reader:
-    reader = _reader(kind)
-
-    def read(stored: Any) -> Any:
-        values = _read_each(_read_plain(dict, stored), repeat(reader), stored.values(), "[{}]")
-        return dict(zip((_read_key(key, name) for name in stored), values, strict=True))
-
-    return read
+def _read_tuple(readers: Sequence[Reader], stored: Any) -> Any:
+    if len(_read_plain(list, stored)) != len(readers):
+        raise ValueError(f"{len(stored)} items stand where {len(readers)} belong")
+    return tuple(_read_each(count(), readers, stored))
 
 
-def _read_key(kind: Any, name: str) -> Any:
-    if kind is str:
-        return name
-    key = kind(name)
-    if repr(key) != name:  # two spellings of a number would be one key twice
-        raise ValueError(f"{name} is not how {key} is written")
-    return key
+def _read_mapping(kind_of_key: Any, reader: Reader, stored: Any) -> Any:
+    values = _read_each(_read_plain(dict, stored), repeat(reader), stored.values())
+    keys = {name: kind_of_key(name) for name in stored}
+    if other := [name for name, key in keys.items() if str(key) != name]:
+        raise ValueError(f"{other[0]} is not how {keys[other[0]]} is written")  # or one key could be there twice
+    return dict(zip(keys.values(), values, strict=True))
 
 
-def _literal(*choices: Any) -> Reader:
-    def read(stored: Any) -> Any:
-        if not any(type(stored) is type(choice) and stored == choice for choice in choices):
-            raise ValueError(f"{reprlib.repr(stored)} is none of {', '.join(map(str, choices))}")
-        return stored
-
-    return read
+def _read_literal(choices: Sequence[Any], stored: Any) -> Any:
+    if not any(type(stored) is type(choice) and stored == choice for choice in choices):
+        raise ValueError(f"{reprlib.repr(stored)} is none of {', '.join(map(str, choices))}")
+    return stored
 
 
-def _indices(*_: Any) -> Reader:
-    def read(stored: Any) -> Any:
-        if not all(type(item) is int and -_LARGEST < item < _LARGEST for item in _read_plain(list, stored)):
-            raise ValueError("not all of the indices are whole numbers")
-        return np.asarray(stored, np.int64)
-
-    return read
-
-
-_READERS: Mapping[Any, Callable[..., Reader]] = {
-    Annotated: _annotated,
-    Union: _union,
-    UnionType: _union,
-    tuple: _tuple,
-    dict: _mapping,
-    Mapping: _mapping,
-    Literal: _literal,
-    np.ndarray: _indices,
-}
+def _read_indices(stored: Any) -> Any:
+    if not all(type(item) is int and -_LARGEST < item < _LARGEST for item in _read_plain(list, stored)):
+        raise ValueError("not all of the indices are whole numbers")
+    return np.asarray(stored, np.int64)

@@ -62,12 +62,6 @@ class GroupCurve:
         return losses
 
 
-def _some(groups: tuple[GroupCurve, ...]) -> tuple[GroupCurve, ...]:
-    if not groups:
-        raise ValueError("there are none")
-    return groups
-
-
 @dataclass(frozen=True)
 class Sensitivity:
     """What `sensitivity` returns."""
@@ -79,8 +73,12 @@ class Sensitivity:
     metric: str
     dense: Finite
     """The metric of the model with nothing removed."""
-    groups: Annotated[tuple[GroupCurve, ...], _some]
+    groups: tuple[GroupCurve, ...]
     score: str = "l1"
+
+    def __post_init__(self) -> None:
+        if not self.groups:
+            raise ValueError("it has no groups")
 
     @cached_property
     def _curves(self) -> dict[str, GroupCurve]:

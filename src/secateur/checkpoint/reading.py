@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +52,8 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
         folder: that `secateur.save` or a run of `secateur.prune` wrote. One that is damaged is refused in one sentence.
     """
     opened = Opened(Path(folder))
-    manifest = opened.manifest
-    return Checkpoint(
-        manifest.plan,
-        opened.masks,
-        manifest.architecture,
-        manifest.metrics,
-        manifest.settings,
-        manifest.versions,
-        manifest.not_from_pretrained,
-    )
+    told = {each.name: getattr(opened.manifest, each.name) for each in fields(Checkpoint)}
+    return Checkpoint(**{**told, "masks": opened.masks})
 
 
 class Opened:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from secateur.base import UsageError, did_you_mean_path, in_brief
-from secateur.checkpoint.tensors import MASK
+from secateur.base import UsageError, did_you_mean_path, in_brief, layers_text
+from secateur.checkpoint.tensors import MASK, tied_names
 
 __all__ = ["load_weights"]
 
@@ -21,7 +21,9 @@ def load_weights(model: nn.Module, file: Path) -> None:
     """Fills `model` from safetensors, or from a state dict that `torch.save` wrote. No pickled code is run."""
     state = _read(file)
     own = model.state_dict()
-    missing = [name for name in own if name not in state and not _is_tied(name, own, state)]
+    tied = tied_names({name: value for name, value in own.items() if isinstance(value, Tensor)})
+    stored = {tied.get(name, name) for name in state}  # each tensor under one of its names
+    missing = [name for name in own if tied.get(name, name) not in stored]
     unknown = [name for name in state if name not in own]
     reshaped = [name for name in state if name in own and _shape(state[name]) != _shape(own[name])]
     if any(name.startswith(MASK) for name in unknown):
@@ -29,8 +31,8 @@ def load_weights(model: nn.Module, file: Path) -> None:
             f"{file} holds packed weights without their zeros; load them with secateur.load, or save with dense=True."
         )
     if missing or unknown or reshaped:
-        differences = [f"missing: {_named(missing)}"] if missing else []
-        differences += [f"unknown to the model: {_named(unknown)}"] if unknown else []
+        differences = [f"missing: {layers_text(missing, 2)}"] if missing else []
+        differences += [f"unknown to the model: {layers_text(unknown, 2)}"] if unknown else []
         differences += [f"{n} is {_shape(state[n])}, not {_shape(own[n])}" for n in reshaped[:1]]
         raise UsageError(
             f"{file} does not fit the model ({'; '.join(differences)}); give the weights of the architecture that "
@@ -64,22 +66,5 @@ def _read(file: Path) -> Mapping[str, Any]:
     return state
 
 
-def _is_tied(name: str, own: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
-    """Whether the tensor is stored under another of its names: safetensors keeps one of each."""
-    tensor = own[name]
-    return isinstance(tensor, Tensor) and any(
-        _same_memory(tensor, other) for alias, other in own.items() if alias in state and isinstance(other, Tensor)
-    )
-
-
-def _same_memory(a: Tensor, b: Tensor) -> bool:
-    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.numel() > 0
-
-
 def _shape(value: Any) -> str:
     return "×".join(map(str, value.shape)) or "a number" if isinstance(value, Tensor) else type(value).__name__
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    return ", ".join(names[:2]) + more

@@ -19,12 +19,6 @@ __all__ = ["TENSORS_FILE", "EngineManifest", "StoredLayer"]
 TENSORS_FILE = "engine.safetensors"
 
 
-def _some(threads: int) -> int:
-    if threads == 0:
-        raise ValueError("it was measured without threads")
-    return threads
-
-
 @dataclass(frozen=True)
 class StoredLayer:
     """A layer with its measurement, what was folded into it, and how it is packed."""
@@ -73,13 +67,17 @@ class EngineManifest(SealedManifest):
     graph: Label | None
     layers: tuple[StoredLayer, ...]
     machine: Label
-    threads: Annotated[Count, _some]
+    threads: Count
     notes: tuple[Label, ...]
     tied: Mapping[str, str]
     """For a tensor with several names, each further name and the one that it is stored under."""
     channels_last: tuple[str, ...]
     """Tensors whose channels lie side by side in memory, which some dense kernels go by."""
     versions: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if self.threads == 0:
+            raise ValueError("it was measured without threads")
 
     def stored_files(self) -> Mapping[str, StoredFile]:
         return {TENSORS_FILE: self.tensors}
