@@ -45,6 +45,7 @@ from secateur.base.records import Damaged as Damaged
 from secateur.base.records import FileFormat as FileFormat
 from secateur.base.records import Finite as Finite
 from secateur.base.records import Label as Label
+from secateur.base.records import Must as Must
 from secateur.base.records import Shape as Shape
 from secateur.base.records import StoredAs as StoredAs
 from secateur.base.records import from_json as from_json

@@ -29,6 +29,7 @@ __all__ = [
     "FileFormat",
     "Finite",
     "Label",
+    "Must",
     "Shape",
     "StoredAs",
     "from_json",
@@ -46,7 +47,6 @@ NOT_STORED: Mapping[str, bool] = {"stored": False}
 _HEADER = ("format", "version")
 _NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "a boolean", list: "a list", dict: "an object"}
 _LARGEST = 1 << 62
-_MOST_AXES = 64
 _LONGEST_REASON = 300
 
 
@@ -83,27 +83,21 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _not_negative(number: int) -> int:
-    if number < 0:
-        raise ValueError(f"{number} is negative")
-    return number
+class Must(NamedTuple):
+    """A rule: what has to hold of a value, and what is said of one that breaks it."""
+
+    hold: Callable[[Any], Any]
+    otherwise: str
+
+    def __call__(self, value: Any) -> Any:
+        if not self.hold(value):
+            raise ValueError(f"{reprlib.repr(value)} {self.otherwise}")
+        return value
 
 
-def _few_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if len(shape) > _MOST_AXES:
-        raise ValueError(f"{len(shape):,} axes are no shape")
-    return shape
-
-
-def _finite(number: float) -> float:
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is not a number")
-    return number
-
-
-Count = Annotated[int, _not_negative]
-Shape = Annotated[tuple[Count, ...], _few_axes]
-Finite = Annotated[float, _finite]
+Count = Annotated[int, Must(lambda number: number >= 0, "is negative")]
+Shape = Annotated[tuple[Count, ...], Must(lambda axes: len(axes) <= 64, "has too many axes")]
+Finite = Annotated[float, Must(math.isfinite, "is not a number")]
 Label = Annotated[str, printable]
 """Text that ends up on a terminal."""
 

@@ -14,6 +14,7 @@ from secateur.base import (
     Count,
     FileFormat,
     Finite,
+    Must,
     UsageError,
     aligned,
     did_you_mean,
@@ -33,11 +34,8 @@ Point = tuple[Finite, Finite]
 """A share of the units removed, and the metric then."""
 
 
-def _rising(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    shares = [0.0, *(share for share, _ in points), 1.0]
-    if not points or any(later <= earlier for earlier, later in pairwise(shares)):
-        raise ValueError("the shares do not rise from 0 to 1")
-    return points
+def _shares_rise(points: tuple[Point, ...]) -> bool:
+    return bool(points) and all(a < b for a, b in pairwise([0.0, *(share for share, _ in points), 1.0]))
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class GroupCurve:
     """The names of all groups in it."""
     layers: tuple[str, ...]
     units: Count
-    points: Annotated[tuple[Point, ...], _rising]
+    points: Annotated[tuple[Point, ...], Must(_shares_rise, "does not rise from 0 to 1")]
 
     def losses(self, dense: float) -> list[tuple[float, float]]:
         """From nothing removed on; never negative, and never less than at a smaller share."""

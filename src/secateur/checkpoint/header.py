@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from secateur.base import MOST_BYTES, Count, Shape, from_json, parse_json, refusing_damage
+from secateur.base import MOST_BYTES, Count, Must, Shape, from_json, parse_json, refusing_damage
 
 __all__ = ["DTYPES", "Entry", "parse_header", "read_header", "read_tensor"]
 
@@ -38,17 +38,11 @@ _LENGTH = 8
 """Bytes at the start of the file that say how long the header is."""
 
 
-def _known(dtype: str) -> str:
-    if dtype not in DTYPES:
-        raise ValueError(f"{dtype[:20]} is an unknown dtype")
-    return dtype
-
-
 @dataclass(frozen=True)
 class _StoredEntry:
     """As the header has it."""
 
-    dtype: Annotated[str, _known]
+    dtype: Annotated[str, Must(DTYPES.__contains__, "is an unknown dtype")]
     shape: Shape
     data_offsets: tuple[Count, Count]
 

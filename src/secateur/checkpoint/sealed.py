@@ -21,6 +21,7 @@ from secateur.base import (
     MOST_BYTES,
     Count,
     FileFormat,
+    Must,
     UsageError,
     from_json,
     parse_json,
@@ -31,14 +32,7 @@ from secateur.base import (
 
 __all__ = ["SealedManifest", "StoredFile", "versions_now"]
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 20
-
-
-def _hexadecimal(digest: str) -> str:
-    if not _DIGEST.fullmatch(digest):
-        raise ValueError("it is not a digest")
-    return digest
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class StoredFile:
     """By which a file is known to be the one that a manifest was written with."""
 
     bytes: Count
-    digest: Annotated[str, _hexadecimal]
+    digest: Annotated[str, Must(re.compile(r"[0-9a-f]{64}").fullmatch, "is not a digest")]
 
     @staticmethod
     def of(file: Path) -> StoredFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from secateur.base import Finite, UsageError, byte_text, milliseconds
+from secateur.base import Finite, Must, UsageError, byte_text, milliseconds
 
 __all__ = ["Outcome", "TargetUnreachable", "quantity"]
 
@@ -14,18 +14,12 @@ class TargetUnreachable(UsageError):
     """Even with every group at its floor, the model stays above the target."""
 
 
-def _known(what: str) -> str:
-    if what not in ("latency", "macs", "params", "size"):
-        raise ValueError(f"{what[:20]} is not what a target can ask for")
-    return what
-
-
 @dataclass(frozen=True)
 class Outcome:
     """In seconds, MACs, parameters or bytes."""
 
     target: str
-    what: Annotated[str, _known]
+    what: Annotated[str, Must(("latency", "macs", "params", "size").__contains__, "is nothing that a target names")]
     """ "latency", "macs", "params" or "size"."""
     dense: Finite
     asked: Finite

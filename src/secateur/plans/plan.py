@@ -16,6 +16,7 @@ from secateur.base import (
     Count,
     FileFormat,
     LeftAlone,
+    Must,
     Shape,
     StoredAs,
     aligned,
@@ -62,10 +63,8 @@ class GroupCut:
         )
 
 
-def _in_order(kept: NDArray[np.int64]) -> NDArray[np.int64]:
-    if not len(kept) or kept[0] < 0 or (np.diff(kept) <= 0).any():
-        raise ValueError("the indices that are kept are none, out of range or out of order")
-    return kept
+def _rising(kept: NDArray[np.int64]) -> bool:
+    return bool(len(kept) and kept[0] >= 0 and (np.diff(kept) > 0).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +72,7 @@ class TensorCut:
     """What stays of one parameter or buffer, by axis."""
 
     shape: Shape
-    kept: Mapping[int, Annotated[NDArray[np.int64], _in_order]]
+    kept: Mapping[int, Annotated[NDArray[np.int64], Must(_rising, "is empty, out of range or out of order")]]
 
     def __post_init__(self) -> None:
         for axis, kept in self.kept.items():
