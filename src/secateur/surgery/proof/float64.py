@@ -65,13 +65,23 @@ class Float64(DecomposingMode):
     def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.ops.aten.view.dtype:  # reads the same bits as another type: not a matter of precision
             return func(*args, **kwargs)
-        if _keeps_tensors(func, args, kwargs):
-            args, kwargs = tree_map(_lifted_dtype, (args, kwargs))
-        else:
-            args, kwargs = lifted((args, kwargs))
+        if _has_lower_precision(args) or _has_lower_precision(kwargs):  # a copy in float64 has it nowhere
+            lift = _lifted_dtype if _keeps_tensors(func, args, kwargs) else _lifted_leaf
+            args, kwargs = tree_map(lift, (args, kwargs))
         if func is _GROUPED_MM:  # has no float64 kernel
             return _grouped_mm(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+def _has_lower_precision(value: Any) -> bool:
+    """Whether something in the arguments of an operation would be lifted; most often there is nothing."""
+    if isinstance(value, Tensor):
+        return value.dtype in _LIFTED
+    if isinstance(value, tuple | list):
+        return any(map(_has_lower_precision, value))
+    if isinstance(value, dict):
+        return any(map(_has_lower_precision, value.values()))
+    return isinstance(value, torch.dtype) and value in _LIFTED
 
 
 def lifted(values: Any) -> Any:
