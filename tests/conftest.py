@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import secateur
+import tests.support.quick_onnx  # noqa: F401
 from secateur.bench import turns
 from secateur.bench.hardware_cache import hardware_file
 from secateur.bench.machine import this_machine
@@ -54,18 +56,22 @@ def _one_thread_one_seed() -> None:
     torch.manual_seed(0)
 
 
+CACHES = itertools.count()
+"""Every cache is a name of its own. Few tests keep anything there, and five thousand folders would take their time."""
+
+
 @pytest.fixture(autouse=True, scope="module")
-def _cache_of_the_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _cache_of_the_module() -> Iterator[None]:
     """For fixtures that tests share, which begin before the cache of any one of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SECATEUR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("SECATEUR_CACHE", str(HOME.caches / f"module-{next(CACHES)}"))
         yield
 
 
 @pytest.fixture(autouse=True)
-def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What was measured on the machine that runs the tests decides nothing in them, and they leave nothing there."""
-    monkeypatch.setenv("SECATEUR_CACHE", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("SECATEUR_CACHE", str(HOME.caches / f"test-{next(CACHES)}"))
     yield
     HOME.assert_untouched()
 

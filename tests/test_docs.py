@@ -6,12 +6,14 @@ A block that cannot run here says why in a comment above it, `<!-- not run: … 
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,8 +26,10 @@ from typer.testing import CliRunner
 import secateur
 from scripts.write_command_tables import with_tables
 from secateur.commands.app import app
+from secateur.formats import quantising
 from tests.commands.test_task_file import TASK
 from tests.support.brief import SHORT_TIMINGS, write_few_images
+from tests.support.forked import Program, run_ranks
 from tests.support.models import ConvNet
 from tests.test_house import ROOMS
 
@@ -92,46 +96,21 @@ def test_every_block_is_found_and_compiles() -> None:
             compile(block.code, page.name, "exec")
 
 
-@pytest.fixture(scope="module")
-def warm_python() -> Iterator[Callable[[Path], None]]:
-    """Runs a script in a process of its own that does not have to import torch first."""
-    server = subprocess.Popen(
-        [sys.executable, Path(__file__).parent / "scripts" / "warm_python.py"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-    )
-    assert server.stdin
-    assert server.stdout
-
-    def run(script: Path) -> None:
-        print(script, file=server.stdin)
-        assert server.stdout.readline() == "0\n", (script.parent / "told.txt").read_text()[-3000:]
-
-    with server:
-        yield run
-        server.stdin.close()
-
-
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page != MULTI_GPU and blocks(page, "python")], ids=lambda page: page.name
 )
-def test_the_python_blocks_of_a_page_run_in_order(
-    page: Path, tmp_path: Path, warm_python: Callable[[Path], None]
-) -> None:
+def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
     few = f"load_fashion_mnist(__import__('pathlib').Path({str(write_few_images(tmp_path / 'images'))!r}))"
-    code = [block.code.replace("load_fashion_mnist()", few) for block in blocks(page, "python") if not block.not_run]
-    if page != README:
-        code.insert(0, SHORT_TIMINGS)
+    code = "\n".join(block.code for block in blocks(page, "python") if not block.not_run)
+    code = code.replace("load_fashion_mnist()", few)
     if page.name == "torchvision-timm.md":
-        code.insert(0, f"import sys\nsys.path += [{str(STAND_INS)!r}, {str(ROOT)!r}]\n")
-    script = tmp_path / "page.py"
-    script.write_text("\n".join(code), encoding="utf-8")
+        code = f"import sys\nsys.path += [{str(STAND_INS)!r}]\n{code}"
     if page == README:  # once as a reader has it: in a Python that has imported nothing
-        run_python(str(script), cwd=tmp_path)
+        assert "import secateur\n" in code
+        run_python("-c", code.replace("import secateur\n", f"import secateur\n{SHORT_TIMINGS}", 1), cwd=tmp_path)
     else:
-        warm_python(script)
+        done = Program(SHORT_TIMINGS + code, folder=tmp_path).wait()
+        assert done.returncode == 0, done.stderr[-3000:]
 
 
 def reads_secateur(args: list[str]) -> None:
@@ -168,26 +147,60 @@ READERS: dict[str, Callable[[list[str]], object]] = {
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
-def test_the_commands_of_a_page_are_read_by_the_programs_they_call(page: Path) -> None:
+def test_commands_that_do_not_run_here_are_read_by_the_programs_they_call(page: Path) -> None:
     for block, command in commands(page):
-        if page != COMMAND_LINE or block.not_run:
-            program, *args = shlex.split(command)
+        program, *args = shlex.split(command)
+        if block.not_run or program != "secateur":
             READERS[program](args)
 
 
+def commands_to_run(page: Path) -> list[list[str]]:
+    split = [shlex.split(command) for block, command in commands(page) if not block.not_run]
+    return [args for program, *args in split if program == "secateur"]
+
+
+@pytest.fixture(scope="module")
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs that pages speak of without making them: a folder for each."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "task.py").write_text(TASK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])  # a task file's folder joins it
+        for run in ("channels-50", "channels-70", "sparsity-90"):
+            what, amount = run.split("-")
+            args = f"prune task.py --train 1 --finetune 0 --no-measure --{what} {amount}% -o runs/{run}"
+            done = CliRunner().invoke(app, args.split())
+            assert done.exit_code == 0, done.output
+    (folder / "runs" / "sparsity-90").rename(folder / "runs" / "zeros-90")
+    return folder
+
+
 @pytest.mark.usefixtures("short_timings")
-def test_the_commands_of_the_command_line_page_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_to_run(page)], ids=lambda page: page.name)
+def test_the_commands_of_a_page_run_in_order(
+    page: Path, finished_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a task, weights and runs of the names that the pages use; those that a page makes itself are not there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # a task file's folder joins it
-    for block, command in commands(COMMAND_LINE):
-        if not block.not_run:
-            done = CliRunner().invoke(app, shlex.split(command)[1:])
-            assert done.exit_code == 0, f"{command}\n{done.output}"
-            Path("task.py").write_text(TASK)  # from here on, a model and data that take no time
-            save_model(ConvNet(), "trained.safetensors")
-    for file in ("model.pt2", "model.onnx", "report.html"):
-        assert Path("runs/channels-50", file).is_file()
-    assert Path("compared.html").is_file()
+    monkeypatch.setattr(quantising, "TIMING_SECONDS", 0)
+    todo = commands_to_run(page)
+    if todo[0][0] != "init":
+        Path("task.py").write_text(TASK)
+    for weights in ("trained", "model", "dense"):
+        save_model(ConvNet(), f"{weights}.safetensors")
+    for run in {arg for args in todo for arg in args if re.fullmatch(r"runs/[\w-]+", arg)}:
+        if not any(["-o", run] == args[-2:] for args in todo):
+            shutil.copytree(finished_runs / run, run)
+    for args in todo:
+        done = CliRunner().invoke(app, args)
+        assert done.exit_code == 0, f"secateur {shlex.join(args)}\n{done.output}"
+        if args[0] == "init":  # from here on, a model and data that take no time
+            Path(args[1] if len(args) > 1 else "task.py").write_text(TASK)
+            Path("task.py").write_text(TASK)
+        for kind, name in pairwise(args):
+            assert kind not in ("-o", "--html") or Path(name).exists(), f"{shlex.join(args)} left no {name}"
 
 
 def test_the_command_line_page_has_every_option() -> None:
@@ -195,15 +208,17 @@ def test_the_command_line_page_has_every_option() -> None:
     assert with_tables(text) == text, "run python scripts/write_command_tables.py"
 
 
-def test_the_script_of_the_multi_gpu_page_runs_in_two_processes(tmp_path: Path) -> None:
+def test_the_script_of_the_multi_gpu_page_runs_in_two_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script, *others = blocks(MULTI_GPU, "python")
     assert all(block.not_run for block in others)
     (tmp_path / "prune_ddp.py").write_text(script.code, encoding="utf-8")
     (_, launch), *_ = commands(MULTI_GPU)
-    program, *args = shlex.split(launch)
-    assert program == "torchrun"
-    # Without a GPU, accelerate joins the processes only when told so.
-    told = run_python("-m", "torch.distributed.run", *args, cwd=tmp_path, ACCELERATE_USE_CPU="true")
+    assert launch == "torchrun --standalone --nproc-per-node 2 prune_ddp.py"
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")  # without a GPU, accelerate joins the processes only when told so
+    monkeypatch.chdir(tmp_path)
+    told = run_ranks(tmp_path / "prune_ddp.py", processes=2, folder=tmp_path)
     ends = re.findall(r"process (\d) of 2 ended with (\S+)", told)
     assert sorted(process for process, _ in ends) == ["0", "1"]
     assert len({metric for _, metric in ends}) == 1

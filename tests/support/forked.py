@@ -22,12 +22,12 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "tests.support.killable",
+        "tests.support.quick_onnx",
         "secateur.loop.pruning",
         "secateur.commands.app",
         "plotly.graph_objects",
         "torch._dynamo",
         "torch.distributed.fsdp",
-        "torch.onnx._internal.exporter._core",
     ]
 )
 

@@ -27,6 +27,7 @@ class Home:
         self.users_own = Path.home()
         self._folder = tempfile.TemporaryDirectory(prefix="secateur-tests-", ignore_cleanup_errors=True)
         self.path = Path(self._folder.name, "home")
+        self.caches = Path(self._folder.name, "caches")
         self.trap = self.path / ".cache" / "secateur"
         self.trap.mkdir(parents=True)
         self._armed: list[tuple[str, int, int]] = []
@@ -37,7 +38,7 @@ class Home:
         for variable in [name for name in os.environ if name.startswith("XDG_") and name.endswith("_HOME")]:
             del os.environ[variable]
         os.environ["HOME"] = str(self.path)
-        os.environ["SECATEUR_CACHE"] = str(Path(self._folder.name, "cache"))
+        os.environ["SECATEUR_CACHE"] = str(self.caches / "session")
 
     def set_trap(self, file: str) -> None:
         """A damaged file, which a test process would be warned of, and a program leaves the time when it read it."""
