@@ -114,7 +114,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     for name in ("model.safetensors", "secateur.json"):
         (tmp_path / name).unlink()
         os.mkfifo(tmp_path / name)
-        with pytest.raises(secateur.SecateurError):
+        with pytest.raises(secateur.SecateurError, match=r"model\.safetensors|There is no checkpoint"):
             secateur.load(tmp_path, Language)
 
 

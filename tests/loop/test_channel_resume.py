@@ -81,7 +81,9 @@ def test_interrupted_at_every_stop_it_ends_with_the_same_weights(
 def test_a_cut_that_was_not_saved_is_made_again(tmp_path: Path, loaders: Loaders) -> None:
     options = {"schedule": "iterative", "cuts": 2, "train": 1, "loss": noisy_loss}
     whole = run(tmp_path / "whole", loaders, **options)
-    for stop in [i + 1 for i, record in enumerate(whole.records) if record.phase == "cut"]:
+    stops = [i + 1 for i, record in enumerate(whole.records) if record.phase == "cut"]
+    assert len(stops) == 2
+    for stop in stops:
         folder = tmp_path / f"interrupted-{stop}"
         with pytest.raises(KeyboardInterrupt):
             run(folder, loaders, progress=Interrupting(stop), **options)

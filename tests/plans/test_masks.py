@@ -3,7 +3,6 @@
 import copy
 import errno
 import json
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import nn
 
 import secateur
 from secateur.plans.masks import LayerMask
+from tests.attacks.damage import unless_refused
 from tests.support.models import ConvNet
 
 
@@ -168,5 +168,5 @@ def test_a_flipped_bit_never_crashes(saved: Path, data: st.DataObject) -> None:
     whole[position] ^= 1 << data.draw(st.integers(0, 7))
     damaged = saved.with_name("damaged")
     damaged.write_bytes(bytes(whole))
-    with suppress(secateur.SecateurError):
-        secateur.Masks.load(damaged)
+    loaded = unless_refused(secateur.Masks.load, damaged)
+    assert loaded is None or loaded.weights > 0

@@ -100,7 +100,7 @@ def depthwise(channels: int) -> DenseConv2d:
 def test_inputs_that_do_not_fit_are_refused() -> None:
     layers: Layers = (pointwise(6, 4), depthwise(6), pointwise(8, 6))
     for x in (torch.randn(1, 5, 8, 8), torch.randn(1, 4, 8, 8, dtype=torch.float64), torch.randn(4, 8)):
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match=r"the layer takes 4 channels|float32 on the CPU"):
             run_block(*layers, x)
     with pytest.raises(UsageError, match="residual"):
         run_block(*layers, torch.randn(1, 4, 8, 8), torch.randn(1, 8, 8, 9))

@@ -105,6 +105,7 @@ def test_every_layer_is_really_measured() -> None:
     """Whatever it says on this machine."""
     model = masked(SmallResNet((16, 32)))
     fast = quiet_engine(model, torch.randn(1, 1, 28, 28))
+    assert len(fast.layers) == sum(isinstance(module, nn.Conv2d | nn.Linear) for module in model.modules())
     for layer in fast.layers:
         assert layer.timing is not None
         assert layer.timing.low <= layer.timing.ratio <= layer.timing.high
