@@ -17,6 +17,7 @@ from secateur.checkpoint.reading import read_checkpoint as read_checkpoint
 from secateur.checkpoint.saving import save as save
 from secateur.commands.task_file import load_task as load_task
 from secateur.formats.exported import Exported as Exported
+from secateur.formats.exported import Int8 as Int8
 from secateur.formats.exporting import export as export
 from secateur.formats.two_of_four import check_pattern as check_pattern
 from secateur.formats.two_of_four import to_semi_structured as to_semi_structured

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 
 import onnxruntime
@@ -65,6 +66,12 @@ def test_int8_as_json_where_it_is_asked_for(folder: Path, tmp_path: Path) -> Non
     assert told["int8"]["metric_before"] > 0.5
     assert told["int8"]["too_costly"] == (told["int8"]["lost"] > 0.02)
     assert onnxruntime.InferenceSession(folder / "run" / "model.int8.onnx").get_inputs()[0].shape[1:] == [4, 4, 4]
+
+
+def test_the_command_and_the_function_have_the_same_defaults() -> None:
+    on_the_command_line, in_python = (signature(each).parameters for each in (export, secateur.export))
+    for option in ("to", "int8"):
+        assert on_the_command_line[option].default == in_python[option].default
 
 
 @pytest.mark.parametrize(

@@ -241,13 +241,13 @@ class Fails(nn.Module):
         (Adds, "model.onnx", {"to": "onx"}, "There is no format 'onx'; .* Did you mean 'onnx'?"),
         (Adds, "model.onnx", {"to": "openvino"}, "is no name for openvino; let it end in .xml."),
         (Adds, "folder.onnx", {}, "is a folder; give the file to write."),
-        (Adds, "model.onnx", {"int8": [1]}, "pass eval_data."),
-        (
-            Adds,
-            "model.pt2",
-            {"to": "torch-export", "int8": [1]},
-            "no int8 for torch-export; export to onnx or openvino",
-        ),
+        (Adds, "model.onnx", {"int8": True}, "int8 finds its ranges on examples; pass calibration_data"),
+        (Adds, "model.onnx", {"int8": True, "calibration_data": [1]}, "has to be measured; pass eval_data."),
+        (Adds, "model.onnx", {"int8": [1], "eval_data": [1]}, "int8 is a list; pass int8=True, and the data as cal"),
+        (Adds, "model.onnx", {"calibration_data": [1]}, "no effect on a float file; add int8=True, or leave them out."),
+        (Adds, "model.onnx", {"eval_data": [1]}, "no effect on a float file; add int8=True"),
+        (Adds, "model.onnx", {"metric": len}, "no effect on a float file; add int8=True"),
+        (Adds, "model.pt2", {"to": "torch-export", "int8": True}, "no int8 for torch-export; export to onnx or openv"),
         (sparse, "model.onnx", {}, "0.weight is stored as torch.sparse_csr; put tensor.to_dense"),
         (Fails, "model.onnx", {}, "failed on the example inputs .KeyError: 'no more'"),
     ],
@@ -284,7 +284,15 @@ def test_what_is_not_installed_is_named(
     for module in ("secateur.bench.runtimes", "secateur.formats.kinds"):
         monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(UsageError, match=words):
-        export(Adds(1.0), torch.ones(2, 3), tmp_path / f"model{SUFFIXES[to]}", to=to, int8=[1], eval_data=[1])
+        export(
+            Adds(1.0),
+            torch.ones(2, 3),
+            tmp_path / f"model{SUFFIXES[to]}",
+            to=to,
+            int8=True,
+            calibration_data=[1],
+            eval_data=[1],
+        )
 
 
 def test_measuring_and_exporting_can_be_imported_in_either_order() -> None:

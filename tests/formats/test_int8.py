@@ -55,7 +55,14 @@ def test_pruning_and_int8_compose(job: dict[str, Any], to: str, suffix: str, run
     images = next(iter(job["eval_data"]))[0][:2]
     before = random_states()
     exported = export(
-        job["model"], images, path, to=to, int8=job["train_data"], eval_data=job["eval_data"], progress=False
+        job["model"],
+        images,
+        path,
+        to=to,
+        int8=True,
+        calibration_data=job["train_data"],
+        eval_data=job["eval_data"],
+        progress=False,
     )
     assert random_states() == before
     found = exported.int8
@@ -109,7 +116,13 @@ def test_int8_that_costs_too_much_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
 
     monkeypatch.setitem(FORMATS, "onnx", quantiser("onnx", lazy))
     exported = export(
-        model, images, tmp_path / "model.onnx", int8=data["eval_data"], eval_data=data["eval_data"], progress=False
+        model,
+        images,
+        tmp_path / "model.onnx",
+        int8=True,
+        calibration_data=data["eval_data"],
+        eval_data=data["eval_data"],
+        progress=False,
     )
     found = exported.int8
     assert found is not None
@@ -139,7 +152,8 @@ def test_batches_by_name_with_labels_and_a_config_beside(monkeypatch: pytest.Mon
         model,
         {"input_ids": tokens[:2]},
         tmp_path / "model.onnx",
-        int8=batches,
+        int8=True,
+        calibration_data=batches,
         eval_data=batches,
         metric=right,
         progress=False,
@@ -186,7 +200,8 @@ def test_what_goes_wrong_on_the_way_to_int8_is_one_sentence(
             ConvNet(),
             torch.randn(2, 4, 4, 4),
             tmp_path / "model.onnx",
-            int8=data,
+            int8=True,
+            calibration_data=data,
             eval_data=data,
             metric=metric,
             progress=False,

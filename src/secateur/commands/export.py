@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,14 +42,17 @@ def export(
         suffix = find_format(to).suffix
         source = task_of_run(run, task)
         with users_errors_in_one_sentence():
+            data: dict[str, Any] = {}
+            if int8:
+                data = {"calibration_data": source.train_data(), "eval_data": source.eval_data()}
+                data["metric"] = source.metric
             exported = export_model(
                 load_run(run, source.build_model()).model,
                 source.example_inputs(),
                 out or run / f"model{'.int8' if int8 else ''}{suffix}",
                 to=to,
-                int8=source.train_data() if int8 else None,
-                eval_data=source.eval_data() if int8 else None,
-                metric=source.metric,
+                int8=int8,
+                **data,
             )
         if as_json:
             import json

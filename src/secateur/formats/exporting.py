@@ -28,7 +28,8 @@ def export(
     path: str | Path,
     *,
     to: str = "onnx",
-    int8: Any = None,
+    int8: bool = False,
+    calibration_data: Any = None,
     eval_data: Any = None,
     metric: Metric = accuracy,
     progress: bool = True,
@@ -43,15 +44,17 @@ def export(
         example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments; the first axis is the batch.
         path: the file, ending in .onnx, .xml (its weights go to a .bin beside it) or .pt2.
         to: "onnx", "openvino" or "torch-export".
-        int8: data to calibrate on, for a file that computes in int8; a few hundred examples are used.
-        eval_data: for int8, the data that `metric` judges the float and the int8 file by.
-        metric: how a batch reaches the model, and what its outputs are worth; it may call the model, no more.
+        int8: whether the file computes in int8; this needs the data below.
+        calibration_data: for int8, what to find its ranges on, such as the training data; about 300 examples are used.
+        eval_data: for int8, what `metric` judges the float and the int8 file on.
+        metric: for int8, how a batch reaches the model and what its outputs are worth; it may call the model, no more.
         progress: False for silence.
     """
     chosen, target, own = find_format(to), Path(path), unwrap(model)
-    _require_possible(own, chosen, target, int8, eval_data)
+    _require_possible(own, chosen, target)
+    _require_data(chosen, int8, calibration_data, eval_data, metric)
     with (
-        steps(1 if int8 is None else 4, "export", progress) as begin,
+        steps(4 if int8 else 1, "export", progress) as begin,
         evaluating(own),
         torch.no_grad(),
         without_random_effects(),
@@ -59,25 +62,34 @@ def export(
     ):
         torch.manual_seed(0)  # data in random order calibrate int8 alike every time
         begin(f"writing {chosen.title}, and comparing it with PyTorch")
-        if int8 is None:
+        if not int8:
             return _exported(chosen, target, write_and_compare(own, example_inputs, chosen, file))
         with tempfile.TemporaryDirectory() as folder:
             dense = write_and_compare(own, example_inputs, chosen, Path(folder) / target.name)
             interface = Interface(own, dense.expected[0].inputs)
-            written, costs = quantise(dense, chosen, file, interface, int8, eval_data, metric, begin)
+            written, costs = quantise(dense, chosen, file, interface, calibration_data, eval_data, metric, begin)
             return _exported(chosen, target, written, costs)
 
 
-def _require_possible(model: nn.Module, chosen: Format, target: Path, int8: Any, eval_data: Any) -> None:
+def _require_possible(model: nn.Module, chosen: Format, target: Path) -> None:
     if target.suffix != chosen.suffix:
         raise UsageError(f"{target} is no name for {chosen.name}; let it end in {chosen.suffix}.")
-    if int8 is not None:
-        chosen.require_quantiser()
-        if eval_data is None:
-            raise UsageError("int8 costs accuracy, and how much has to be measured; pass eval_data.")
     for tensor, _, names in state_tensors(model):
         if tensor.layout != torch.strided:  # the exporter to ONNX does not fail on it, but ends the process
             raise UsageError(f"{names[0]} is stored as {tensor.layout}; put tensor.to_dense() in its place to export.")
+
+
+def _require_data(chosen: Format, int8: bool, calibration_data: Any, eval_data: Any, metric: Metric) -> None:
+    if not isinstance(int8, bool):
+        raise UsageError(f"int8 is a {type(int8).__name__}; pass int8=True, and the data as calibration_data.")
+    if int8:
+        chosen.require_quantiser()
+        if calibration_data is None:
+            raise UsageError("int8 finds its ranges on examples; pass calibration_data, such as the training data.")
+        if eval_data is None:
+            raise UsageError("int8 costs accuracy, and how much has to be measured; pass eval_data.")
+    elif calibration_data is not None or eval_data is not None or metric is not accuracy:
+        raise UsageError("Data and a metric have no effect on a float file; add int8=True, or leave them out.")
 
 
 def _exported(chosen: Format, target: Path, written: Written, int8: Int8 | None = None) -> Exported:
