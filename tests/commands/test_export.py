@@ -79,8 +79,11 @@ def test_the_command_and_the_function_have_the_same_defaults() -> None:
     [
         ("run --to onx --task task.py", "There is no format 'onx'; choose one of onnx, openvino, torch-export."),
         ("run --to torch-export --int8 --task task.py", "There is no int8 for torch-export"),
-        ("run --to openvino --task task.py -o model.onnx", "model.onnx is no name for openvino; let it end in .xml."),
+        ("run --to openvino --task task.py -o model.onnx", "model.onnx is no name for OpenVINO; let it end in .xml."),
         ("rum --task task.py", "There is no run in rum; did you mean run?"),
+        ("rum", "There is no run in rum; did you mean run?"),
+        (".", "There is no run in .; give a folder that prune wrote: --out, or run_dir in Python."),
+        ("run", "run does not say which task it pruned; add --task TASK."),
         ("run --task taks.py", "There is no task file taks.py; did you mean task.py?"),
     ],
 )

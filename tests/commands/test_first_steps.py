@@ -50,6 +50,14 @@ def test_init_never_writes_over_a_file() -> None:
     assert "call it task.py" in errors
 
 
+def test_an_error_of_secateurs_own_is_not_blamed_on_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("task.py").write_text(TASK)
+    monkeypatch.setattr("secateur.channels.anatomy.dissect", int)  # which takes no model
+    result = CliRunner().invoke(app, ["inspect", "task.py"])
+    assert isinstance(result.exception, TypeError)
+    assert "anatomy.py" not in result.stderr
+
+
 def test_inspect_tells_what_each_group_is_worth() -> None:
     Path("task.py").write_text(TASK)
     code, out, _ = secateur("inspect", "task.py", "--json")
@@ -145,5 +153,8 @@ def test_a_misspelt_run_is_answered_with_what_was_meant() -> None:
 
 def test_a_run_without_settings_asks_for_its_task() -> None:
     Path("out").mkdir()
+    with pytest.raises(UsageError, match=r"There is no run in out; give a folder that prune wrote"):
+        task_and_runs(["out"], None)
+    Path("out/run.json").touch()
     with pytest.raises(UsageError, match=r"out does not say which task it pruned; add --task TASK"):
         task_and_runs(["out"], None)

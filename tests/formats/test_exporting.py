@@ -239,7 +239,7 @@ class Fails(nn.Module):
     ("model", "name", "options", "words"),
     [
         (Adds, "model.onnx", {"to": "onx"}, "There is no format 'onx'; .* Did you mean 'onnx'?"),
-        (Adds, "model.onnx", {"to": "openvino"}, "is no name for openvino; let it end in .xml."),
+        (Adds, "model.onnx", {"to": "openvino"}, "is no name for OpenVINO; let it end in .xml."),
         (Adds, "folder.onnx", {}, "is a folder; give the file to write."),
         (Adds, "model.onnx", {"int8": True}, "int8 finds its ranges on examples; pass calibration_data"),
         (Adds, "model.onnx", {"int8": True, "calibration_data": [1]}, "has to be measured; pass eval_data."),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from secateur.commands.one_sentence import errors_in_one_sentence
+from secateur.commands.one_sentence import errors_in_one_sentence, users_errors_in_one_sentence
 
 __all__ = ["export"]
 
@@ -34,7 +34,6 @@ def export(
     """
     with errors_in_one_sentence(debug, "Stopped. No file was written."):
         from secateur.commands.runs import task_of_run
-        from secateur.commands.task_file import users_errors_in_one_sentence
         from secateur.formats import export as export_model
         from secateur.formats import find_format
         from secateur.loop import load_run

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from secateur.commands.one_sentence import errors_in_one_sentence
+from secateur.commands.one_sentence import errors_in_one_sentence, users_errors_in_one_sentence
 
 __all__ = ["inspect"]
 
@@ -22,7 +22,7 @@ def inspect(
     """
     with errors_in_one_sentence(debug, "Stopped."):
         from secateur.channels import inspect as inspect_model
-        from secateur.commands.task_file import load_task, users_errors_in_one_sentence
+        from secateur.commands.task_file import load_task
 
         source = load_task(task)
         with users_errors_in_one_sentence():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secateur.commands.one_sentence import errors_in_one_sentence
+from secateur.commands.one_sentence import errors_in_one_sentence, users_errors_in_one_sentence
 
 if TYPE_CHECKING:
     from secateur.loop import Result
@@ -58,7 +58,6 @@ def measure(
         from secateur.bench import measure as measure_models
         from secateur.commands.reporting import write_report
         from secateur.commands.runs import task_and_runs
-        from secateur.commands.task_file import users_errors_in_one_sentence
         from secateur.loop import load_run
 
         source, runs = task_and_runs(what, task)

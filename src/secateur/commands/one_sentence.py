@@ -1,18 +1,21 @@
-"""What a person sees of an error, a warning and Ctrl-C on the command line."""
+"""What a person sees on the command line of an error, the user's own or ours, of a warning, and of Ctrl-C."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+import sysconfig
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
-from secateur.base import SecateurError, SecateurWarning, UsageError
+from secateur.base import SecateurError, SecateurWarning, UsageError, in_brief
 
-__all__ = ["command_line", "errors_in_one_sentence"]
+__all__ = ["command_line", "errors_in_one_sentence", "file_errors_in_one_sentence", "users_errors_in_one_sentence"]
 
 
 @contextmanager
@@ -42,3 +45,50 @@ def _print_warning(message: Warning | str, category: type[Warning], *where: obje
 
 def command_line() -> str:
     return shlex.join(["secateur", *sys.argv[1:]])
+
+
+@contextmanager
+def file_errors_in_one_sentence(file: Path | None) -> Iterator[None]:
+    """What a user's file raises, with its line; where that is not known yet, with the line of any code of theirs."""
+    try:
+        yield
+    except SecateurError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if file is not None and Path(frame.filename) == file.absolute()]
+        raise _failed(error, own or _users_frames(error) or frames) from error
+
+
+@contextmanager
+def users_errors_in_one_sentence() -> Iterator[None]:
+    """What the user's model and data raise while secateur works with them, with the line. What secateur itself raises
+    without their help goes on as it is."""
+    try:
+        yield
+    except SecateurError:
+        raise
+    except Exception as error:
+        frames = _users_frames(error)
+        if not frames:
+            raise
+        raise _failed(error, frames) from error
+
+
+def _failed(error: BaseException, frames: Sequence[traceback.FrameSummary]) -> SecateurError:
+    """Names the innermost of the frames; a syntax error knows its own place."""
+    file, line = frames[-1].filename, frames[-1].lineno
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    return SecateurError(f"{Path(file).name}:{line} failed ({in_brief(error)}); fix it there, or see --debug.")
+
+
+def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Those of neither secateur, nor Python, nor installed packages."""
+    installed = [Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    foreign = [Path(__file__).parents[1], *installed]
+    return [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not any(Path(frame.filename).is_relative_to(path) for path in foreign)
+    ]

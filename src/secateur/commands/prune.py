@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from secateur.commands.measure import BASELINE
-from secateur.commands.one_sentence import command_line, errors_in_one_sentence
+from secateur.commands.one_sentence import command_line, errors_in_one_sentence, users_errors_in_one_sentence
 from secateur.commands.settings import SETTINGS_FILE, Settings, write_settings
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def prune(
 
         from secateur.base import UsageError
         from secateur.bench import find_runtime
-        from secateur.commands.task_file import load_task, users_errors_in_one_sentence
+        from secateur.commands.task_file import load_task
         from secateur.loop import prune as prune_model
 
         if not (channels or target or sparsity or pattern):

@@ -8,6 +8,7 @@ from pathlib import Path
 from secateur.base import UsageError, did_you_mean_path
 from secateur.commands.settings import SETTINGS_FILE, read_settings
 from secateur.commands.task_file import TaskFile, load_task
+from secateur.loop import require_run
 
 __all__ = ["task_and_runs", "task_of_run"]
 
@@ -34,12 +35,10 @@ def task_of_run(run: Path, given: str | None) -> TaskFile:
     """
     if given is not None:
         return load_task(given)
-    if not run.is_dir():
-        hint = did_you_mean_path(run, "give the folder of a finished run.", folder=True)
-        raise UsageError(f"There is no folder {run}; {hint}")
     file = run / SETTINGS_FILE
     named = read_settings(file).get("task") if file.is_file() else None
     if not isinstance(named, str):
+        require_run(run)
         raise UsageError(f"{run} does not say which task it pruned; add --task TASK.")
     path = Path(named) if named.endswith(".py") else Path(*named.split(".")).with_suffix(".py")
     here, place = Path.cwd().resolve(), path.resolve()

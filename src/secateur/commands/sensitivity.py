@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secateur.commands.one_sentence import command_line, errors_in_one_sentence
+from secateur.commands.one_sentence import command_line, errors_in_one_sentence, users_errors_in_one_sentence
 
 __all__ = ["sensitivity"]
 
@@ -41,7 +41,7 @@ def sensitivity(
     Example: secateur sensitivity task.py --from model.safetensors --finetune 0.25 --html sensitivity.html
     """
     with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` continues after the last finished evaluation."):
-        from secateur.commands.task_file import load_task, users_errors_in_one_sentence
+        from secateur.commands.task_file import load_task
         from secateur.studies import sensitivity as find_sensitivity
 
         source = load_task(task)

@@ -25,7 +25,7 @@ def read_settings(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UsageError(f"There are no settings {file}; {did_you_mean_path(file)}") from None
     except (OSError, ValueError, RecursionError) as error:  # tomllib's own error is a ValueError
-        raise UsageError(f"{file} is no TOML that can be read ({error}); mend it there.") from None
+        raise UsageError(f"{file} is no TOML that can be read ({error}); fix it there.") from None
 
 
 def write_settings(context: typer.Context, file: Path) -> None:

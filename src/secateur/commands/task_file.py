@@ -18,10 +18,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import sysconfig
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -31,9 +28,10 @@ from torch import nn
 
 from secateur.base import SecateurError, UsageError, did_you_mean_path, found_in_batch, in_brief, nearest
 from secateur.checkpoint import load_weights
+from secateur.commands.one_sentence import file_errors_in_one_sentence
 from secateur.loop import Loss, Metric, accuracy, classification_loss
 
-__all__ = ["TaskFile", "load_task", "users_errors_in_one_sentence"]
+__all__ = ["TaskFile", "load_task"]
 
 _SIGNATURES = {
     "model": ("def model() -> nn.Module", 0),
@@ -108,7 +106,7 @@ def _run_file(path: Path) -> ModuleType:
     _find_modules_in(path.parent)
     sys.modules[name] = module  # dataclasses and pickling look their module up here
     try:
-        with _one_sentence(path):
+        with file_errors_in_one_sentence(path):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -118,7 +116,7 @@ def _run_file(path: Path) -> ModuleType:
 
 def _import_module(name: str) -> ModuleType:
     _find_modules_in(Path.cwd())
-    with _one_sentence(None):
+    with file_errors_in_one_sentence(None):
         try:
             spec = importlib.util.find_spec(name)
         except ModuleNotFoundError as error:
@@ -130,7 +128,7 @@ def _import_module(name: str) -> ModuleType:
     if spec is None:
         advice = "give the path to a Python file, or a module that can be imported."
         raise UsageError(f"There is no task {name}; {did_you_mean_path(Path(f'{name}.py'), advice)}")
-    with _one_sentence(Path(spec.origin or name)):
+    with file_errors_in_one_sentence(Path(spec.origin or name)):
         return importlib.import_module(name)
 
 
@@ -186,55 +184,8 @@ def _first_inputs(shown: str, model: Callable[[], Any], eval_data: Callable[[], 
 def _in_one_sentence(function: Callable[..., Any], module: ModuleType) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapped(*args: Any) -> Any:
-        with _one_sentence(Path(module.__file__ or module.__name__)):
+        with file_errors_in_one_sentence(Path(module.__file__ or module.__name__)):
             return function(*args)
 
     wrapped.__name__ = getattr(function, "__name__", type(function).__name__)
     return wrapped
-
-
-@contextmanager
-def _one_sentence(file: Path | None) -> Iterator[None]:
-    """Turns what a task file raises into one sentence that says where, for those who do not ask for the traceback."""
-    try:
-        yield
-    except SecateurError:
-        raise
-    except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if file is not None and Path(frame.filename) == file.absolute()]
-        raise _failed(error, own or _users_frames(error) or frames) from error
-
-
-@contextmanager
-def users_errors_in_one_sentence() -> Iterator[None]:
-    """The same for whatever the user's model and data raise while secateur works with them. What secateur itself
-    raises without their help goes on as it is."""
-    try:
-        yield
-    except SecateurError:
-        raise
-    except Exception as error:
-        frames = _users_frames(error)
-        if not frames:
-            raise
-        raise _failed(error, frames) from error
-
-
-def _failed(error: BaseException, frames: Sequence[traceback.FrameSummary]) -> SecateurError:
-    """Names the innermost of the frames; a syntax error knows its own place."""
-    file, line = frames[-1].filename, frames[-1].lineno
-    if isinstance(error, SyntaxError) and error.filename:
-        file, line = error.filename, error.lineno
-    return SecateurError(f"{Path(file).name}:{line} failed ({in_brief(error)}); mend it there, or see --debug.")
-
-
-def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Those of neither secateur, nor Python, nor installed packages."""
-    paths = sysconfig.get_paths()
-    foreign = [Path(__file__).parent, *(Path(paths[kind]) for kind in ("stdlib", "platstdlib", "purelib", "platlib"))]
-    return [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and not any(Path(frame.filename).is_relative_to(path) for path in foreign)
-    ]

@@ -73,7 +73,7 @@ def export(
 
 def _require_possible(model: nn.Module, chosen: Format, target: Path) -> None:
     if target.suffix != chosen.suffix:
-        raise UsageError(f"{target} is no name for {chosen.name}; let it end in {chosen.suffix}.")
+        raise UsageError(f"{target} is no name for {chosen.title}; let it end in {chosen.suffix}.")
     for tensor, _, names in state_tensors(model):
         if tensor.layout != torch.strided:  # the exporter to ONNX does not fail on it, but ends the process
             raise UsageError(f"{names[0]} is stored as {tensor.layout}; put tensor.to_dense() in its place to export.")

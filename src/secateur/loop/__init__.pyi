@@ -10,6 +10,7 @@ from secateur.loop.recipe import Recipe as Recipe
 from secateur.loop.result import Record as Record
 from secateur.loop.result import Result as Result
 from secateur.loop.run_folder import load_run as load_run
+from secateur.loop.run_folder import require_run as require_run
 from secateur.loop.task import Loss as Loss
 from secateur.loop.task import Metric as Metric
 from secateur.loop.task import Task as Task

@@ -36,7 +36,7 @@ from secateur.loop.result import Record, Result
 from secateur.loop.tuner import DENSE_FILE, Tuner
 from secateur.plans import Masks, Plan
 
-__all__ = ["RunFolder", "load_run"]
+__all__ = ["RunFolder", "load_run", "require_run"]
 
 RUN_FILE = "run.json"
 MASKS_FILE = "masks.safetensors"
@@ -169,12 +169,16 @@ class RunFolder:
             )
 
 
+def require_run(path: Path) -> None:
+    if not (path / RUN_FILE).is_file():
+        hint = did_you_mean_path(path, "give a folder that prune wrote: --out, or run_dir in Python.", folder=True)
+        raise UsageError(f"There is no run in {path}; {hint}")
+
+
 def load_run(folder: str | Path, model: nn.Module) -> Result:
     """The outcome of a finished run of `prune` or `train`; `model`, of the run's architecture, becomes its model."""
     path = Path(folder)
-    if not (path / RUN_FILE).is_file():
-        hint = did_you_mean_path(path, "give a folder that prune or train got as run_dir.", folder=True)
-        raise UsageError(f"There is no run in {path}; {hint}")
+    require_run(path)
     if not (path / MANIFEST_FILE).is_file():
         raise UsageError(f"The run in {path} has not ended yet; let it go on first, with the call that started it.")
     try:
