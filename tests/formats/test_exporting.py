@@ -27,7 +27,7 @@ from secateur import SecateurError, UsageError
 from secateur.examples.encoder import Encoder
 from secateur.formats.exported import Exported
 from secateur.formats.exporting import export
-from secateur.formats.kinds import FORMATS
+from secateur.formats.known_formats import FORMATS
 from tests.bench.test_runtimes import BatchInTheCode, TwoInputs
 from tests.support.cutting import Net, everything, image
 from tests.support.forked import Program
@@ -281,7 +281,7 @@ def test_what_is_not_installed_is_named(
     to: str, package: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
-    for module in ("secateur.bench.runtimes", "secateur.formats.kinds"):
+    for module in ("secateur.bench.runtimes", "secateur.formats.known_formats"):
         monkeypatch.setattr(f"{module}.find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(UsageError, match=words):
         export(

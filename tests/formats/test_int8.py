@@ -21,7 +21,7 @@ from secateur.examples.fashion_mnist import load_fashion_mnist
 from secateur.examples.small_resnet import SmallResNet
 from secateur.formats import quantising
 from secateur.formats.exporting import export
-from secateur.formats.kinds import FORMATS
+from secateur.formats.known_formats import FORMATS
 from secateur.loop.task import accuracy
 from tests.formats.test_exporting import in_onnxruntime, in_openvino, tiny_bert
 from tests.support.cutting import random_states

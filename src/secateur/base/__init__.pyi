@@ -19,6 +19,7 @@ from secateur.base.inputs import batch_of as batch_of
 from secateur.base.inputs import copied as copied
 from secateur.base.inputs import found_in_batch as found_in_batch
 from secateur.base.inputs import in_signature_order as in_signature_order
+from secateur.base.inputs import input_tensors as input_tensors
 from secateur.base.inputs import tensors_in as tensors_in
 from secateur.base.inputs import with_batch as with_batch
 from secateur.base.models import copy_of_model as copy_of_model
@@ -60,8 +61,8 @@ from secateur.base.strict_json import refusing_damage as refusing_damage
 from secateur.base.text import aligned as aligned
 from secateur.base.text import byte_text as byte_text
 from secateur.base.text import count_text as count_text
-from secateur.base.text import layers_text as layers_text
 from secateur.base.text import metric_text as metric_text
 from secateur.base.text import milliseconds as milliseconds
 from secateur.base.text import short_count as short_count
 from secateur.base.text import threads_text as threads_text
+from secateur.base.text import some_of as some_of

@@ -1,4 +1,4 @@
-"""Example inputs as the user gives them: a tensor, a tuple of positional arguments, or a dict of keyword arguments."""
+"""What a model is called with: example inputs as the user gives them, their batch, and the tensors in anything."""
 
 from __future__ import annotations
 
@@ -13,11 +13,20 @@ from torch.utils._pytree import tree_leaves, tree_map
 from secateur.base.errors import UsageError
 from secateur.base.models import evaluating
 
-__all__ = ["as_call", "batch_of", "copied", "found_in_batch", "in_signature_order", "tensors_in", "with_batch"]
+__all__ = [
+    "as_call",
+    "batch_of",
+    "copied",
+    "found_in_batch",
+    "in_signature_order",
+    "input_tensors",
+    "tensors_in",
+    "with_batch",
+]
 
 
 def as_call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of `model(*args, **kwargs)`."""
+    """The arguments of `model(*args, **kwargs)`: of a tensor, a tuple of arguments, or a dict of keyword arguments."""
     if isinstance(example_inputs, Tensor):
         return (example_inputs,), {}
     if isinstance(example_inputs, Mapping):
@@ -39,19 +48,14 @@ def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     return tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, (args, kwargs))  # type: ignore[no-any-return]
 
 
-def in_signature_order(model: nn.Module, example_inputs: Any) -> Any:
-    """The same inputs with keyword arguments in the model's own order, others after them, and without None."""
-    if not isinstance(example_inputs, Mapping):
-        return example_inputs
-    names = [name for name in signature(model.forward).parameters if name in example_inputs]
-    names += sorted(example_inputs.keys() - set(names))
-    return {name: example_inputs[name] for name in names if example_inputs[name] is not None}
+def input_tensors(example_inputs: Any) -> list[Tensor]:
+    """In the order of the call: what a graph, which has no inputs for anything else, takes."""
+    return [item for item in tree_leaves(as_call(example_inputs)) if isinstance(item, Tensor)]
 
 
 def batch_of(example_inputs: Any) -> int:
     """The length of the first axis of the first tensor that has one; 0 if none has."""
-    tensors = (item for item in tree_leaves(as_call(example_inputs)) if isinstance(item, Tensor))
-    return next((int(tensor.shape[0]) for tensor in tensors if tensor.ndim), 0)
+    return next((int(tensor.shape[0]) for tensor in input_tensors(example_inputs) if tensor.ndim), 0)
 
 
 def with_batch(example_inputs: Any, batch: int) -> Any:
@@ -64,6 +68,15 @@ def with_batch(example_inputs: Any, batch: int) -> Any:
         return item[torch.arange(batch, device=item.device) % present]
 
     return example_inputs if batch == present or not present else tree_map(resized, example_inputs)
+
+
+def in_signature_order(model: nn.Module, example_inputs: Any) -> Any:
+    """The same inputs with keyword arguments in the model's own order, others after them, and without None."""
+    if not isinstance(example_inputs, Mapping):
+        return example_inputs
+    names = [name for name in signature(model.forward).parameters if name in example_inputs]
+    names += sorted(example_inputs.keys() - set(names))
+    return {name: example_inputs[name] for name in names if example_inputs[name] is not None}
 
 
 def found_in_batch(

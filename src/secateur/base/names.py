@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from secateur.base.errors import UsageError
-from secateur.base.text import layers_text
+from secateur.base.text import some_of
 
 __all__ = ["LeftAlone", "first_match", "left_alone_lines", "listed", "matches_any", "require_known"]
 
@@ -48,7 +48,7 @@ def left_alone_lines(left_alone: Sequence[LeftAlone]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for item in left_alone:
         by_reason.setdefault(item.reason, []).append(item.name)
-    return [f"left alone: {layers_text(names)}: {reason}" for reason, names in by_reason.items()]
+    return [f"left alone: {some_of(names)}: {reason}" for reason, names in by_reason.items()]
 
 
 def listed(option: str, patterns: Iterable[str]) -> list[str]:

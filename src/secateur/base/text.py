@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-__all__ = [
-    "aligned",
-    "byte_text",
-    "count_text",
-    "layers_text",
-    "metric_text",
-    "milliseconds",
-    "short_count",
-    "threads_text",
-]
+__all__ = ["aligned", "byte_text", "count_text", "metric_text", "milliseconds", "short_count", "some_of", "threads_text"]
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
@@ -32,9 +23,9 @@ def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def layers_text(layers: Sequence[str], most: int = 3) -> str:
-    more = f" +{len(layers) - most} more" if len(layers) > most else ""
-    return ", ".join(layers[:most]) + more
+def some_of(names: Sequence[str], most: int = 3, between: str = ", ") -> str:
+    more = f" +{len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 def metric_text(metric_name: str, value: float) -> str:
@@ -55,7 +46,7 @@ def short_count(count: float) -> str:
     return f"{count:.3g} T"
 
 
-def byte_text(count: int) -> str:
+def byte_text(count: float) -> str:
     text = short_count(count)
     return f"{text}B" if " " in text else f"{text} B"
 

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from secateur.base import (
     SecateurError,
@@ -29,6 +28,7 @@ from secateur.base import (
     batch_of,
     copied,
     in_signature_order,
+    input_tensors,
     require_one_of,
     tensors_in,
 )
@@ -272,8 +272,7 @@ _PRECISIONS = {"float": "float32", "f32": "float32", "bf16": "bfloat16", "f16": 
 
 
 def _arrays(example_inputs: Any, expected: Sequence[Any]) -> Numbers:
-    """The tensors among the inputs, in order; a graph has no inputs for anything else."""
-    tensors = [item for item in tree_leaves(as_call(example_inputs)) if isinstance(item, Tensor)]
+    tensors = input_tensors(example_inputs)
     if len(tensors) != len(expected):
         raise SecateurError(
             f"The exported model takes {len(expected)} inputs, but example_inputs has {len(tensors)} tensors; "

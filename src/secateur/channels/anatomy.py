@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from secateur.base import LeftAlone, aligned, count_text, layers_text, left_alone_lines, unwrap
+from secateur.base import LeftAlone, aligned, count_text, left_alone_lines, some_of, unwrap
 from secateur.channels.costs import macs_of, parameters_of
 from secateur.channels.dissection import dissect
 
@@ -50,7 +50,7 @@ class Anatomy:
                 group.name,
                 f"{group.units:,}",
                 group.kind,
-                layers_text(group.layers),
+                some_of(group.layers),
                 f"{group.parameters:,}",
                 f"{group.macs:,}",
             )

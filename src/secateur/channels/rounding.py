@@ -9,7 +9,7 @@ from math import gcd
 
 from torch import nn
 
-from secateur.base import SecateurWarning, UsageError
+from secateur.base import SecateurWarning, UsageError, some_of
 from secateur.bench import CountCurve, cached_curves, expected_ratio, liked_multiple
 from secateur.channels.dissection import Dissection
 from secateur.couple import Group
@@ -73,10 +73,9 @@ class Alignment:
             if ratio >= 1:
                 slow.append(f"{cut.name} ({cut.before} → {cut.after}, about {ratio:.2f} × the time)")
         if slow:
-            more = f" and {len(slow) - 3} more" if len(slow) > 3 else ""
             warnings.warn(
                 f"On this machine, as `secateur hardware` measured it, these layers will not get faster: "
-                f"{', '.join(slow[:3])}{more}. Leave them out with keep=…, or let multiple_of round the counts.",
+                f"{some_of(slow)}. Leave them out with keep=…, or let multiple_of round the counts.",
                 SecateurWarning,
                 stacklevel=3,
             )

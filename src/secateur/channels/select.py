@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from secateur.base import Amount, LeftAlone, UsageError, first_match, matches_any, parse_amount, require_known
+from secateur.base import Amount, LeftAlone, UsageError, first_match, matches_any, parse_amount, require_known, some_of
 from secateur.capture import numbers_of
 from secateur.channels.budget import Budget, choose_steps, lowest_units
 from secateur.channels.costs import macs_of, parameters_of
@@ -228,10 +228,7 @@ class Planner:
     def _nothing(self) -> str:
         if not self.left_alone:
             return "The amount is too small to remove a single channel; ask for more, or for a smaller multiple_of."
-        reasons = "; ".join(f"{item.name}: {item.reason}" for item in self.left_alone[:3])
-        more = f" (and {len(self.left_alone) - 3} more)" if len(self.left_alone) > 3 else ""
+        reasons = some_of([f"{item.name}: {item.reason}" for item in self.left_alone], between="; ")
         if self.bundles:
-            return f"The amount is too small to remove a single channel of any group. Left alone: {reasons}{more}."
-        return (
-            f"Nothing in the model can be cut: {reasons}{more}. secateur.inspect(model, example_inputs) shows it all."
-        )
+            return f"The amount is too small to remove a single channel of any group. Left alone: {reasons}."
+        return f"Nothing in the model can be cut: {reasons}. secateur.inspect(model, example_inputs) shows it all."

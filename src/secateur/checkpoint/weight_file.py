@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from secateur.base import UsageError, did_you_mean_path, in_brief, layers_text
+from secateur.base import UsageError, did_you_mean_path, in_brief, some_of
 from secateur.checkpoint.tensors import MASK, tied_names
 
 __all__ = ["load_weights"]
@@ -31,8 +31,8 @@ def load_weights(model: nn.Module, file: Path) -> None:
             f"{file} holds packed weights without their zeros; load them with secateur.load, or save with dense=True."
         )
     if missing or unknown or reshaped:
-        differences = [f"missing: {layers_text(missing, 2)}"] if missing else []
-        differences += [f"unknown to the model: {layers_text(unknown, 2)}"] if unknown else []
+        differences = [f"missing: {some_of(missing)}"] if missing else []
+        differences += [f"unknown to the model: {some_of(unknown)}"] if unknown else []
         differences += [f"{n} is {_shape(state[n])}, not {_shape(own[n])}" for n in reshaped[:1]]
         raise UsageError(
             f"{file} does not fit the model ({'; '.join(differences)}); give the weights of the architecture that "

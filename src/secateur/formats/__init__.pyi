@@ -1,2 +1,2 @@
 from secateur.formats.exporting import export as export
-from secateur.formats.kinds import find_format as find_format
+from secateur.formats.known_formats import find_format as find_format

@@ -6,10 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
-from secateur.base import UsageError, as_call, batch_of
+from secateur.base import UsageError, batch_of, input_tensors
 from secateur.formats.file_model import FileModel, evaluate
 from secateur.loop import Metric
 
@@ -37,7 +35,7 @@ class _Listener(FileModel):
         if self.examples >= EXAMPLES:
             raise _Enough
         inputs = self.interface.inputs(args, kwargs)
-        self.calls.append([leaf.cpu().numpy() for leaf in tree_leaves(as_call(inputs)) if isinstance(leaf, Tensor)])
+        self.calls.append([tensor.cpu().numpy() for tensor in input_tensors(inputs)])
         self.examples += batch_of(inputs)
         return super().forward(*args, **kwargs)
 

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from secateur.base import UsageError, evaluating, steps, unwrap
+from secateur.base import UsageError, evaluating, require_module, steps, unwrap
 from secateur.capture import state_tensors, without_random_effects
+from secateur.formats.checked_file import CheckedFile, write_and_compare
 from secateur.formats.exported import Exported, Int8
 from secateur.formats.file_model import Interface
-from secateur.formats.kinds import Format, find_format
-from secateur.formats.placing import placed_when_done, size_of_files
+from secateur.formats.known_formats import Format, find_format
+from secateur.formats.placing import placed_when_done
 from secateur.formats.quantising import quantise
-from secateur.formats.written import Written, write_and_compare
 from secateur.loop import Metric, accuracy
 
 __all__ = ["export"]
@@ -50,6 +50,7 @@ def export(
         metric: for int8, how a batch reaches the model and what its outputs are worth; it may call the model, no more.
         progress: False for silence.
     """
+    require_module(model)
     chosen, target, own = find_format(to), Path(path), unwrap(model)
     _require_possible(own, chosen, target)
     _require_data(chosen, int8, calibration_data, eval_data, metric)
@@ -63,12 +64,12 @@ def export(
         torch.manual_seed(0)  # data in random order calibrate int8 alike every time
         begin(f"writing {chosen.title}, and comparing it with PyTorch")
         if not int8:
-            return _exported(chosen, target, write_and_compare(own, example_inputs, chosen, file))
+            return _exported(target, write_and_compare(own, example_inputs, chosen, file))
         with tempfile.TemporaryDirectory() as folder:
             dense = write_and_compare(own, example_inputs, chosen, Path(folder) / target.name)
             interface = Interface(own, dense.expected[0].inputs)
-            written, costs = quantise(dense, chosen, file, interface, calibration_data, eval_data, metric, begin)
-            return _exported(chosen, target, written, costs)
+            written, costs = quantise(dense, file, interface, calibration_data, eval_data, metric, begin)
+            return _exported(target, written, costs)
 
 
 def _require_possible(model: nn.Module, chosen: Format, target: Path) -> None:
@@ -92,17 +93,17 @@ def _require_data(chosen: Format, int8: bool, calibration_data: Any, eval_data: 
         raise UsageError("Data and a metric have no effect on a float file; add int8=True, or leave them out.")
 
 
-def _exported(chosen: Format, target: Path, written: Written, int8: Int8 | None = None) -> Exported:
+def _exported(target: Path, written: CheckedFile, int8: Int8 | None = None) -> Exported:
     return Exported(
         path=target,
-        format=chosen.title,
-        runtime=chosen.runtime_and_version,
+        format=written.format.title,
+        runtime=written.format.runtime_and_version,
         precision=written.precision,
-        file_bytes=size_of_files(written.file),
+        file_bytes=written.file_bytes,
         batches=written.found.batches,
         fixed_because=written.fixed_because,
         max_error=written.found.absolute,
         relative_error=written.found.relative,
-        loading=chosen.loading(target, written.loaded.bind(written.expected[0].inputs)()),
+        loading=written.format.loading(target, written.loaded.bind(written.expected[0].inputs)()),
         int8=int8,
     )

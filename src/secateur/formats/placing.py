@@ -9,7 +9,7 @@ from pathlib import Path
 
 from secateur.base import PARTIAL, UsageError, flush_folder, saving
 
-__all__ = ["placed_when_done", "size_of_files"]
+__all__ = ["placed_when_done"]
 
 
 @contextmanager
@@ -41,8 +41,3 @@ def _move(folder: Path, path: Path) -> None:
     for file in companions:
         file.replace(path.with_name(file.name))
     (folder / path.name).replace(path)
-
-
-def size_of_files(path: Path) -> int:
-    """Of a file that is alone in its folder but for those that belong to it."""
-    return sum(file.stat().st_size for file in path.parent.iterdir())

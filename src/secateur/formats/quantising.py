@@ -10,11 +10,9 @@ from typing import Any
 from secateur.base import SecateurError, in_brief
 from secateur.bench import Timing, time_in_turns, timing_conditions
 from secateur.formats.calibration import calibration_inputs
+from secateur.formats.checked_file import CheckedFile, run_and_compare
 from secateur.formats.exported import Int8
 from secateur.formats.file_model import FileModel, Interface, evaluate
-from secateur.formats.kinds import Format
-from secateur.formats.placing import size_of_files
-from secateur.formats.written import Written, run_and_compare
 from secateur.loop import Metric, name_of_metric
 
 __all__ = ["quantise"]
@@ -23,40 +21,39 @@ TIMING_SECONDS = 5.0
 
 
 def quantise(
-    dense: Written,
-    chosen: Format,
-    file: Path,
+    dense: CheckedFile,
+    path: Path,
     interface: Interface,
     calibration_data: Any,
     eval_data: Any,
     metric: Metric,
     begin: Callable[[str], None],
-) -> tuple[Written, Int8]:
-    """`dense` is in a folder of its own. `begin` is told of three steps."""
-    quantiser = chosen.require_quantiser()
+) -> tuple[CheckedFile, Int8]:
+    """`begin` is told of three steps."""
+    quantiser = dense.format.require_quantiser()
     dense_model = FileModel(dense.loaded, interface)
     begin("calibrating int8")
     calls, examples = calibration_inputs(dense_model, calibration_data, metric)
     try:
-        quantiser.write(dense.file, file, calls)
+        quantiser.write(dense.path, path, calls)
     except Exception as error:  # of somebody else's tool
         raise SecateurError(
             f"{quantiser.package} cannot make the model int8 ({in_brief(error)}); export it without int8."
         ) from error
-    loaded, found = run_and_compare(chosen, file, dense.expected)
+    loaded, found = run_and_compare(dense.format, path, dense.expected)
     begin(f"measuring the {name_of_metric(metric)} of the float and the int8 file")
     before = evaluate(dense_model, eval_data, metric)
     after = evaluate(FileModel(loaded, interface), eval_data, metric)
     begin("timing them in turn")
-    timing, control = _timed(chosen, dense, file)
-    int8 = Int8(name_of_metric(metric), before, after, size_of_files(dense.file), examples, timing, control)
-    return replace(dense, file=file, loaded=loaded, found=found, precision="int8"), int8
+    timing, control = _timed(dense, path)
+    int8 = Int8(name_of_metric(metric), before, after, dense.file_bytes, examples, timing, control)
+    return replace(dense, path=path, loaded=loaded, found=found, precision="int8"), int8
 
 
-def _timed(chosen: Format, dense: Written, file: Path) -> tuple[Timing, Timing]:
+def _timed(dense: CheckedFile, path: Path) -> tuple[Timing, Timing]:
     """Of the int8 file and of the null control, on one thread and the example inputs."""
     with timing_conditions(threads=1):
-        loaded = [chosen.open(each, 1) for each in (dense.file, file, dense.file)]
+        loaded = [dense.format.open(each, 1) for each in (dense.path, path, dense.path)]
         first, int8, again = (each.bind(dense.expected[0].inputs) for each in loaded)
         turns = time_in_turns(
             {"float": first, "int8": int8}, control=again, clock=loaded[0].clock, max_seconds=TIMING_SECONDS

@@ -22,10 +22,10 @@ from secateur.base import (
     aligned,
     count_text,
     from_json,
-    layers_text,
     left_alone_lines,
     load_record,
     read_record,
+    some_of,
     to_json,
     write_text,
 )
@@ -158,7 +158,7 @@ class Plan:
                 group.name,
                 f"{group.before:,} → {group.after:,}",
                 group.kind,
-                layers_text(group.layers),
+                some_of(group.layers),
                 f"−{group.parameters:,}",
                 f"−{group.macs:,}",
             )

@@ -23,6 +23,7 @@ from secateur.base import (
     require_known,
     require_module,
     require_one_of,
+    some_of,
     unwrap,
 )
 from secateur.plans import LayerMask, Masks
@@ -239,10 +240,9 @@ def _fitted(
 def _require_fit(weights: Iterable[Weight], pattern: NofM | Block) -> None:
     misfits = [w for w in weights if w.input_dim is not None and not pattern.fits(w.tensor.shape, w.input_dim)]
     if misfits:
-        shown = ", ".join(f"{w.name} {tuple(w.tensor.shape)}" for w in misfits[:5])
-        more = f" and {len(misfits) - 5} more" if len(misfits) > 5 else ""
+        shown = some_of([f"{w.name} {tuple(w.tensor.shape)}" for w in misfits], 5)
         names = ", ".join(repr(w.name) for w in misfits[:5]) + (", …" if len(misfits) > 5 else "")
-        raise UsageError(f"The pattern {pattern} does not divide {shown}{more}; leave them dense with keep=[{names}].")
+        raise UsageError(f"The pattern {pattern} does not divide {shown}; leave them dense with keep=[{names}].")
 
 
 def _require_contained(previous: Masks, weights: Sequence[Weight], pattern: NofM | Block | None) -> None:
