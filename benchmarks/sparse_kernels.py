@@ -20,6 +20,7 @@ from secateur.bench.timing import Timing
 from secateur.bench.turns import Turns, time_in_turns
 from secateur.sparse.backend import which
 from secateur.sparse.layers import SparseConv2d
+from secateur.sparse.window import Window
 
 SHAPES = ((512, 512, 784), (768, 768, 512), (3072, 768, 128), (768, 3072, 128))
 ZEROS = (0.7, 0.8, 0.9, 0.95)
@@ -55,9 +56,7 @@ def measure(rows: int, columns: int, pixels: int) -> Turns:
 def sparse_product(weight: Tensor, zeros: float, block: int, image: Tensor) -> Callable[[], Tensor]:
     kept = (torch.rand(len(weight) // block, weight.shape[1]) >= zeros).repeat_interleave(block, 0)
     masked = torch.where(kept, weight, 0.0)
-    layer = SparseConv2d.pack(
-        masked[..., None, None], None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), block=block
-    )
+    layer = SparseConv2d.pack(masked[..., None, None], None, Window((1, 1), (0, 0), (1, 1), groups=1), block=block)
     expected = masked.double() @ image[0, :, 0].double()
     assert (layer(image)[0, :, 0] - expected).abs().max() <= 1e-5 * expected.abs().max()
     return lambda: layer(image)

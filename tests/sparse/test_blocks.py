@@ -23,6 +23,7 @@ from secateur.sparse.layers import SparseConv2d
 from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_missing
 from secateur.sparse.stored.engine_loading import load_engine
 from secateur.sparse.stored.engine_saving import save_engine
+from secateur.sparse.window import Window
 from tests.support.sparse_layers import ACTIVATIONS, depthwise_layers, images_for, sparse_weight
 from tests.support.sparse_models import CONTROL, FASTER, SLOWER, assert_same, images_of_all_kinds, masked
 
@@ -36,8 +37,8 @@ Layers = tuple[SparseConv2d | None, DenseConv2d, SparseConv2d]
 
 def pointwise(outputs: int, inputs: int, rows_in_a_block: int = 1, activation: str = "none") -> SparseConv2d:
     weight = sparse_weight((outputs, inputs, 1, 1), 0.4, rows_in_a_block)
-    same = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
-    return SparseConv2d.pack(weight, torch.randn(outputs), block=rows_in_a_block, activation=activation, **same)
+    window = Window((1, 1), (0, 0), (1, 1), groups=1)
+    return SparseConv2d.pack(weight, torch.randn(outputs), window, block=rows_in_a_block, activation=activation)
 
 
 @st.composite
@@ -47,9 +48,9 @@ def blocks(draw: Any) -> tuple[Layers, Tensor, Tensor | None, int, int]:
     middle = draw(depthwise_layers().filter(lambda conv: conv.weight.shape[2] > 1))
     kinds, in_fours = st.sampled_from(list(ACTIVATIONS)), draw(st.sampled_from([1, 4]))
     channels = draw(st.integers(1, 9) | st.integers(100, 130)) if draw(st.booleans()) else None
-    first = None if channels is None else pointwise(middle.groups, channels, 1, draw(kinds))
+    first = None if channels is None else pointwise(middle.window.groups, channels, 1, draw(kinds))
     last = pointwise(in_fours * draw(st.integers(1, 5) | st.just(36)), len(middle.weight), in_fours, draw(kinds))
-    x = torch.randn(draw(st.integers(0, 3)), channels or middle.groups, *draw(images_for(middle)))
+    x = torch.randn(draw(st.integers(0, 3)), channels or middle.window.groups, *draw(images_for(middle)))
     residual = torch.randn_like(apart((first, middle, last), x)) if draw(st.booleans()) else None
     return (first, middle, last), x, residual, draw(st.sampled_from([1, 2, 5])), draw(st.sampled_from([1, 2000, 2**21]))
 
@@ -93,8 +94,8 @@ def test_another_shape_another_weight_and_another_number_of_threads() -> None:
 
 
 def depthwise(channels: int) -> DenseConv2d:
-    same = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
-    return DenseConv2d("", torch.randn(channels, 1, 3, 3), torch.randn(channels), groups=channels, **same)
+    window = Window((1, 1), (1, 1), (1, 1), groups=channels)
+    return DenseConv2d("", torch.randn(channels, 1, 3, 3), torch.randn(channels), window)
 
 
 def test_inputs_that_do_not_fit_are_refused() -> None:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_missing
+from secateur.sparse.window import Window
 from tests.support.sparse_layers import ACTIVATIONS, assert_close, convolutions, dense, linears, sparse_weight
 
 if why_missing():
@@ -20,7 +21,7 @@ if why_missing():
 
 every_set = pytest.mark.parametrize("instructions", supported_instruction_sets())
 EXAMPLES = settings().max_examples
-SAME = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
+SAME = Window((1, 1), (1, 1), (1, 1), groups=1)
 
 
 @every_set
@@ -73,7 +74,7 @@ def test_one_weight_alone(instructions: str, block: int, examples: int) -> None:
 def test_a_layer_without_weights_gives_its_bias(instructions: str, block: int) -> None:
     bias = torch.randn(8)
     linear = SparseLinear.pack(torch.zeros(8, 30), bias, block=block)
-    conv = SparseConv2d.pack(torch.zeros(8, 3, 3, 3), bias, block=block, **SAME)
+    conv = SparseConv2d.pack(torch.zeros(8, 3, 3, 3), bias, SAME, block=block)
     with using_instruction_set(instructions):
         assert linear(torch.randn(11, 30)).equal(bias.expand(11, 8))
         assert conv(torch.randn(2, 3, 5, 7)).equal(bias[:, None, None].expand(2, 8, 5, 7))
@@ -88,7 +89,7 @@ def test_kernels_larger_than_the_image_and_tiles_across_images(
 ) -> None:
     weight = sparse_weight((8, 70, *kernel), 0.2)
     padding = kernel[0] // 2, kernel[1] // 2
-    layer = SparseConv2d.pack(weight, None, stride=stride, padding=padding, dilation=(1, 1), activation="relu")
+    layer = SparseConv2d.pack(weight, None, Window(stride, padding, (1, 1), groups=1), activation="relu")
     with using_instruction_set(instructions):
         for size in ((2, 3), (9, 13)):
             assert_close(layer, weight, torch.randn(images, 70, *size))
@@ -97,7 +98,7 @@ def test_kernels_larger_than_the_image_and_tiles_across_images(
 @every_set
 def test_a_single_image_and_a_single_example_come_without_a_batch(instructions: str) -> None:
     weight = sparse_weight((8, 6, 3, 3), 0.3)
-    layer = SparseConv2d.pack(weight, torch.randn(8), **SAME)
+    layer = SparseConv2d.pack(weight, torch.randn(8), SAME)
     x, residual = torch.randn(6, 9, 9), torch.randn(8, 9, 9)
     flat = sparse_weight((8, 6), 0.5)
     with using_instruction_set(instructions):
@@ -109,7 +110,7 @@ def test_a_single_image_and_a_single_example_come_without_a_batch(instructions: 
 @every_set
 def test_inputs_may_lie_in_any_way(instructions: str) -> None:
     weight = sparse_weight((8, 6, 3, 3), 0.3)
-    conv = SparseConv2d.pack(weight, None, **SAME)
+    conv = SparseConv2d.pack(weight, None, SAME)
     flat = sparse_weight((8, 30), 0.3)
     linear = SparseLinear.pack(flat, None)
     image, examples = torch.randn(4, 6, 10, 12), torch.randn(30, 20)
@@ -156,7 +157,7 @@ def test_a_pixel_that_is_not_finite_spreads_as_far_as_the_kernel(instructions: s
     weight[1, 1] = 0
     x = torch.randn(2, 2, 8, 9)
     x[0, 1, 4, 4] = value
-    layer = SparseConv2d.pack(weight, None, **SAME)
+    layer = SparseConv2d.pack(weight, None, SAME)
     with using_instruction_set(instructions):
         output = layer(x)
     reached = torch.zeros(2, 3, 8, 9, dtype=torch.bool)

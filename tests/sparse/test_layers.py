@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from secateur.base.errors import UsageError
 from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.native import instruction_set, supported_instruction_sets, using_instruction_set, why_missing
+from secateur.sparse.window import Window
 from tests.support.forked import Program
 from tests.support.sparse_layers import sparse_weight
 
 if why_missing():
     pytest.skip("the kernels were not compiled", allow_module_level=True)
 
-WINDOW = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 1)}
+WINDOW = Window((2, 1), (1, 2), (1, 1), groups=2)
 
 
 def linear() -> SparseLinear:
@@ -31,7 +32,7 @@ def linear() -> SparseLinear:
 
 
 def conv() -> SparseConv2d:
-    return SparseConv2d.pack(sparse_weight((16, 5, 3, 3), 0.3), torch.randn(16), groups=2, **WINDOW)
+    return SparseConv2d.pack(sparse_weight((16, 5, 3, 3), 0.3), torch.randn(16), WINDOW)
 
 
 LAYERS = {"linear": (linear, (70, 50)), "conv": (conv, (3, 10, 9, 11))}
@@ -138,7 +139,7 @@ def test_a_linear_layer_refuses_what_it_cannot_take() -> None:
 
 
 def test_an_image_that_is_too_small_is_refused() -> None:
-    layer = SparseConv2d.pack(torch.ones(2, 1, 5, 5), None, stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+    layer = SparseConv2d.pack(torch.ones(2, 1, 5, 5), None, Window((1, 1), (1, 1), (1, 1), groups=1))
     with pytest.raises(UsageError, match="too small for a kernel of 5 × 5"):
         layer(torch.randn(1, 1, 2, 9))
 

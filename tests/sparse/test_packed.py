@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from secateur.base.errors import SecateurError, UsageError
 from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.native import why_missing
 from secateur.sparse.packed import PackedMatrix
+from secateur.sparse.window import Window
 from tests.support.sparse_layers import assert_close, sparse_weight
 
 LARGEST = 2**31 - 1
@@ -284,14 +286,15 @@ def test_a_state_dict_with_more_weights_is_refused_before_its_starts_are_taken_o
 
 def test_layers_whose_parts_do_not_fit_together_are_refused() -> None:
     matrix, other = PackedMatrix.pack(torch.ones(4, 18)), PackedMatrix.pack(torch.ones(8, 18))
-    window = {"kernel": (3, 3), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+    fitting = Window((1, 1), (0, 0), (1, 1), groups=1)
     for matrices, bias, sizes in (
         ([matrix], torch.ones(3), {}),
-        ([matrix, matrix], torch.ones(4), {}),
+        ([matrix, matrix], torch.ones(4), {"groups": 2}),
+        ([matrix, matrix], torch.ones(8), {}),
         ([matrix], torch.ones(8)[::2], {}),
         ([matrix], torch.ones(4).half(), {}),
-        ([matrix, other], None, {}),
-        ([], None, {}),
+        ([matrix, other], None, {"groups": 2}),
+        ([], None, {"groups": 0}),
         ([matrix], None, {"kernel": (3, 4)}),
         ([matrix], None, {"kernel": (0, 3)}),
         ([matrix], None, {"stride": (1, 0)}),
@@ -300,7 +303,7 @@ def test_layers_whose_parts_do_not_fit_together_are_refused() -> None:
         ([matrix], None, {"dilation": (1,)}),
     ):
         with pytest.raises(SecateurError, match=r"is damaged: its|runs in float32 on the CPU only"):
-            SparseConv2d(matrices, bias, **{**window, **sizes})
+            SparseConv2d(matrices, bias, sizes.pop("kernel", (3, 3)), replace(fitting, **sizes))
     for bias in (torch.ones(5), torch.ones(4, 1), torch.ones(4).double()):
         with pytest.raises(SecateurError, match=r"its bias has another size|runs in float32 on the CPU only"):
             SparseLinear(matrix, bias)

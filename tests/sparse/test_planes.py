@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from secateur.base.errors import UsageError
 from secateur.sparse.dense import DenseConv2d
 from secateur.sparse.max_pooling import MaxPool2d
 from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_missing
+from secateur.sparse.window import Window
 from tests.support.sparse_layers import ACTIVATIONS, depthwise_layers, images_for
 
 if why_missing():
@@ -42,14 +44,14 @@ def test_the_largest_are_the_same(instructions: str, case: tuple[MaxPool2d, Tens
     pool, x = case
     with using_instruction_set(instructions):
         output = pool(x)
-    expected = F.max_pool2d(x, pool.kernel, pool.stride, pool.padding)
+    expected = F.max_pool2d(x, pool.kernel, pool.window.stride, pool.window.padding)
     torch.testing.assert_close(output, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_pooling_takes_inputs_that_lie_in_any_way_and_single_images() -> None:
     pool, x = MaxPool2d((3, 2), (2, 1), (1, 0)), torch.randn(2, 5, 9, 11)
     for each in (x.to(memory_format=torch.channels_last), x.mT, x[:, ::2, 1:], x[0]):
-        assert pool(each).equal(F.max_pool2d(each, pool.kernel, pool.stride, pool.padding))
+        assert pool(each).equal(F.max_pool2d(each, pool.kernel, pool.window.stride, pool.window.padding))
 
 
 def test_other_types_than_float32_are_refused() -> None:
@@ -66,7 +68,7 @@ def test_an_image_that_is_too_small_is_refused() -> None:
 def depthwises(draw: Any) -> tuple[DenseConv2d, Tensor, bool]:
     torch.manual_seed(draw(st.integers(0, 2**32)))
     conv = draw(depthwise_layers())
-    x = torch.randn(draw(st.integers(0, 3)), conv.groups, *draw(images_for(conv)))
+    x = torch.randn(draw(st.integers(0, 3)), conv.window.groups, *draw(images_for(conv)))
     return conv, x, draw(st.booleans())
 
 
@@ -77,9 +79,8 @@ def test_a_depthwise_convolution_computes_what_torch_does_in_float64(
 ) -> None:
     conv, x, add = case
     weight, bias = conv.weight.double(), None if conv.bias is None else conv.bias.double()
-    window = conv.stride, conv.padding, conv.dilation, conv.groups
-    expected = F.conv2d(x.double(), weight, bias, *window)
-    bound = F.conv2d(x.double().abs(), weight.abs(), None if bias is None else bias.abs(), *window)
+    expected = F.conv2d(x.double(), weight, bias, **asdict(conv.window))
+    bound = F.conv2d(x.double().abs(), weight.abs(), None if bias is None else bias.abs(), **asdict(conv.window))
     residual = torch.randn(expected.shape) if add else torch.zeros(expected.shape)
     expected, bound = ACTIVATIONS[conv.activation](expected + residual.double()), bound + residual.double().abs()
     with using_instruction_set(instructions):
@@ -93,12 +94,12 @@ def test_a_depthwise_convolution_computes_what_torch_does_in_float64(
 @pytest.mark.parametrize("stride", [1, 2])
 def test_images_of_every_width(instructions: str, kernel: int, stride: int) -> None:
     """Rows shorter than a vector, and those that vectors do not divide."""
-    window = {"stride": (stride, stride), "padding": (kernel // 2, kernel // 2), "dilation": (1, 1), "groups": 2}
+    window = Window((stride, stride), (kernel // 2, kernel // 2), (1, 1), groups=2)
     for width in range(1, 140):
         weight, x = torch.randn(2, 1, kernel, kernel), torch.randn(1, 2, 5, width)
         with using_instruction_set(instructions):
-            output = DenseConv2d("", weight, None, **window)(x)
-        expected = F.conv2d(x.double(), weight.double(), **window)
+            output = DenseConv2d("", weight, None, window)(x)
+        expected = F.conv2d(x.double(), weight.double(), **asdict(window))
         torch.testing.assert_close(output.double(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -107,12 +108,12 @@ def test_images_of_every_width(instructions: str, kernel: int, stride: int) -> N
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_pixel_that_is_not_finite_stays_within_its_windows(instructions: str, stride: int, value: float) -> None:
     """Vectors read across the ends of rows; nothing of that may reach the result."""
-    window = {"stride": (stride, stride), "padding": (1, 1), "dilation": (1, 1), "groups": 3}
-    conv = DenseConv2d("", torch.ones(3, 1, 3, 3), None, **window)
+    window = Window((stride, stride), (1, 1), (1, 1), groups=3)
+    conv = DenseConv2d("", torch.ones(3, 1, 3, 3), None, window)
     for place in ((1, 0, 0), (1, 5, 39), (1, 3, 0), (1, 2, 39), (0, 5, 39), (2, 0, 0), (1, 3, 16)):
         x = torch.zeros(1, 3, 6, 40)
         x[0][place] = value
         with using_instruction_set(instructions):
             output = conv(x)
-        reached = F.conv2d((x != 0).double(), torch.ones(3, 1, 3, 3).double(), **window) != 0
+        reached = F.conv2d((x != 0).double(), torch.ones(3, 1, 3, 3).double(), **asdict(window)) != 0
         assert output.isfinite().logical_not().equal(reached)

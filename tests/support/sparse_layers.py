@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from secateur.sparse.dense import DenseConv2d
 from secateur.sparse.layers import SparseConv2d, SparseLinear
+from secateur.sparse.window import Window
 
 __all__ = [
     "ACTIVATIONS",
@@ -53,8 +55,7 @@ def assert_close(layer: SparseLinear | SparseConv2d, weight: Tensor, x: Tensor, 
 def _product(layer: SparseLinear | SparseConv2d, weight: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
     if isinstance(layer, SparseLinear):
         return F.linear(x.double(), weight.double(), bias)
-    groups = len(layer.matrices)
-    return F.conv2d(x.double(), weight.double(), bias, layer.stride, layer.padding, layer.dilation, groups)
+    return F.conv2d(x.double(), weight.double(), bias, **asdict(layer.window))
 
 
 @st.composite
@@ -90,10 +91,7 @@ def convolutions(draw: Any) -> tuple[SparseConv2d, Tensor, Tensor, Tensor | None
     layer = SparseConv2d.pack(
         weight,
         torch.randn(groups * rows) if draw(st.booleans()) else None,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
+        Window(stride, padding, dilation, groups),
         block=block,
         activation=draw(st.sampled_from(list(ACTIVATIONS))),
     )
@@ -123,7 +121,7 @@ def depthwise_layers(draw: Any) -> DenseConv2d:
         stride = draw(st.sampled_from([(1, 1), (2, 2)]))
     weight = torch.randn(channels * outputs, 1, *kernel)
     bias = torch.randn(channels * outputs) if draw(st.booleans()) else None
-    conv = DenseConv2d("", weight, bias, stride=stride, padding=padding, dilation=dilation, groups=channels)
+    conv = DenseConv2d("", weight, bias, Window(stride, padding, dilation, channels))
     conv.activation = draw(st.sampled_from(list(ACTIVATIONS)))
     return conv
 
@@ -131,6 +129,6 @@ def depthwise_layers(draw: Any) -> DenseConv2d:
 @st.composite
 def images_for(draw: Any, conv: DenseConv2d) -> tuple[int, int]:
     """Height and width that are large enough."""
-    reach = [conv.dilation[i] * (conv.weight.shape[2 + i] - 1) + 1 - 2 * conv.padding[i] for i in (0, 1)]
+    reach = [conv.window.dilation[i] * (conv.weight.shape[2 + i] - 1) + 1 - 2 * conv.window.margins[i] for i in (0, 1)]
     height, width = (draw(st.integers(max(1, least), max(1, least) + 40)) for least in reach)
     return height, width

@@ -74,8 +74,8 @@ def _layer_of(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
 def _is_pointwise(layer: nn.Module | None) -> TypeGuard[SparseConv2d]:
     return (
         type(layer) is SparseConv2d
-        and layer.kernel == layer.stride == (1, 1)
-        and layer.padding == (0, 0)
+        and layer.kernel == layer.window.stride == (1, 1)
+        and layer.window.padding == (0, 0)
         and len(layer.groups) == 1
     )
 
@@ -121,7 +121,7 @@ class _BlockCall:
         after = _convolution(last, torch.Size(between.output_shape))
         self.output_shape = after.output_shape
         images, channels, height, width = between.output_shape
-        floats = channels * height * width + (0 if before is None else middle.groups * shape[2] * shape[3])
+        floats = channels * height * width + (0 if before is None else middle.window.groups * shape[2] * shape[3])
         strips = max(-(-4 * floats // _BYTES_BETWEEN), -(-threads // max(1, images)))
         strip = max(1, -(-height // strips))
         planes = torch.tensor([strip, (height - 1) % strip + 1])[:, None] * width
@@ -132,8 +132,8 @@ class _BlockCall:
             after.parts[0],
             before is not None,
             math.prod(shape[1:]),
-            (middle.weight.shape[2] - 1) * middle.dilation[0] + 1,
-            middle.stride[0],
+            (middle.weight.shape[2] - 1) * middle.window.dilation[0] + 1,
+            middle.window.stride[0],
             strip,
             self._offsets[1].data_ptr(),
         )

@@ -36,14 +36,9 @@ class ConvolutionCall:
     def __init__(self, layer: SparseConv2d, shape: torch.Size) -> None:
         matrices = layer.groups
         rows, groups = matrices[0].rows, len(matrices)
-        self._geometry = geometry = Geometry(
-            tuple(shape),  # type: ignore[arg-type]
-            shape[1] // groups,
-            layer.kernel,
-            layer.stride,
-            layer.padding,
-            layer.dilation,
-        )
+        images, channels, height, width = shape
+        geometry = Geometry((images, channels, height, width), channels // groups, layer.kernel, layer.window)
+        self._geometry = geometry
         self.output_shape: tuple[int, ...] = shape[0], rows * groups, geometry.out_height, geometry.out_width
         self.parts = [
             native.prepare(

@@ -6,7 +6,7 @@ They are what a sparse layer is timed against, and what stays where it does not 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,11 @@ from torch.nn import functional as F
 from secateur.sparse.depthwise import depthwise_conv2d
 from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.native import why_missing
+from secateur.sparse.window import Pair, Window
 
-__all__ = ["ACTIVATE", "Activation", "DenseConv2d", "DenseLayer", "DenseLinear", "Pair"]
+__all__ = ["ACTIVATE", "Activation", "DenseConv2d", "DenseLayer", "DenseLinear"]
 
 Activation = Literal["none", "relu", "relu6", "gelu"]
-Pair = tuple[int, int]
 
 ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda y: y,
@@ -92,21 +92,11 @@ class DenseLinear(DenseLayer):
 class DenseConv2d(DenseLayer):
     kind = "conv"
 
-    def __init__(
-        self,
-        name: str,
-        weight: Tensor,
-        bias: Tensor | None,
-        *,
-        stride: Pair,
-        padding: Pair | str,
-        dilation: Pair,
-        groups: int,
-    ) -> None:
+    def __init__(self, name: str, weight: Tensor, bias: Tensor | None, window: Window) -> None:
         super().__init__(name, weight, bias)
-        self.stride, self.dilation, self.groups = stride, dilation, groups
-        self.padding = _in_numbers(padding, cast(Pair, tuple(weight.shape[2:])), dilation)
-        self.depthwise = groups > 1 and weight.shape[1] == 1
+        self.kernel: Pair = weight.shape[2], weight.shape[3]
+        self.window = window.in_numbers(self.kernel)
+        self.depthwise = window.groups > 1 and weight.shape[1] == 1
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if not self.own_kernel:
@@ -119,39 +109,20 @@ class DenseConv2d(DenseLayer):
         return self.depthwise and not isinstance(self.padding, str) and why_missing() is None
 
     def product(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        how = self.window
+        return F.conv2d(x, self.weight, self.bias, how.stride, how.padding, how.dilation, how.groups)
 
     @property
     def why_never_sparse(self) -> str | None:
         if self.depthwise:
             return "depthwise"
-        if isinstance(self.padding, str):
+        if isinstance(self.window.padding, str):
             return "its padding differs from side to side"
         return None
 
     @property
     def rows_in_a_group(self) -> int:
-        return self.weight.shape[0] // self.groups
+        return self.weight.shape[0] // self.window.groups
 
     def packed(self, block: int, x: Tensor) -> nn.Module:
-        assert not isinstance(self.padding, str)
-        return SparseConv2d.pack(
-            self.weight,
-            self.bias,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            block=block,
-            activation=self.activation,
-        )
-
-
-def _in_numbers(padding: Pair | str, kernel: Pair, dilation: Pair) -> Pair | str:
-    """ "same" keeps its name where one side gets more than the other."""
-    if padding == "valid":
-        return (0, 0)
-    if padding == "same":
-        height, width = (reach * (size - 1) for size, reach in zip(kernel, dilation, strict=True))
-        return padding if height % 2 or width % 2 else (height // 2, width // 2)
-    return padding
+        return SparseConv2d.pack(self.weight, self.bias, self.window, block=block, activation=self.activation)

@@ -37,16 +37,15 @@ class DepthwiseCall:
     """A depthwise layer that is ready for inputs of one shape."""
 
     def __init__(self, layer: DenseConv2d, shape: torch.Size) -> None:
-        weight, bias, padding = layer.weight, layer.bias, layer.padding
-        assert not isinstance(padding, str)
+        weight, bias, window = layer.weight, layer.bias, layer.window
         if not all(lies_flat(each) and each.dtype == torch.float32 for each in layer.buffers()):
             raise UsageError("A depthwise layer is not float32 on the CPU any more; make the engine again.")
-        if len(shape) != 4 or shape[1] != layer.groups:
-            raise UsageError(f"The input has the shape {tuple(shape)}, but the layer takes {layer.groups} channels.")
+        if len(shape) != 4 or shape[1] != window.groups:
+            raise UsageError(f"The input has the shape {tuple(shape)}, but the layer takes {window.groups} channels.")
         outputs, kernel = weight.shape[0], (weight.shape[2], weight.shape[3])
-        geometry = Geometry((shape[0], shape[1], shape[2], shape[3]), 1, kernel, layer.stride, padding, layer.dilation)
-        plain = kernel == (3, 3) and padding == layer.dilation == (1, 1)
-        fits = layer.stride == (1, 1) or (layer.stride == (2, 2) and shape[3] % 2 == 0)
+        geometry = Geometry((shape[0], shape[1], shape[2], shape[3]), 1, kernel, window)
+        plain = kernel == (3, 3) and window.padding == window.dilation == (1, 1)
+        fits = window.stride == (1, 1) or (window.stride == (2, 2) and shape[3] % 2 == 0)
         self.output_shape = shape[0], outputs, geometry.out_height, geometry.out_width
         self.part = Depthwise(
             geometry.margins,
@@ -58,11 +57,11 @@ class DepthwiseCall:
             math.prod(kernel),
             shape[0],
             outputs,
-            outputs // layer.groups,
+            outputs // window.groups,
             geometry.out_height,
             geometry.out_width,
             geometry.columns.row_stride,
             ACTIVATIONS.index(layer.activation),
-            layer.stride[0] if plain and fits else 0,
+            window.stride[0] if plain and fits else 0,
         )
         self._held = geometry, weight, bias  # as long as their addresses are known here

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer, DenseLinear, Pair
+from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer, DenseLinear
 from secateur.sparse.max_pooling import MaxPool2d
 from secateur.sparse.native import why_missing
 from secateur.sparse.nodes import anything_written, arguments, constant, same_shape, sole_user, value_of
+from secateur.sparse.window import Pair, Window
 
 __all__ = ["LAYERS", "fold_graph"]
 
@@ -86,9 +87,7 @@ def _layer(graph: fx.GraphModule, given: dict[str, Any]) -> DenseLayer | None:
     if "stride" in given:
         stride, dilation = _pair(given["stride"]), _pair(given["dilation"])
         padding = given["padding"] if isinstance(given["padding"], str) else _pair(given["padding"])
-        conv = DenseConv2d(
-            name, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=given["groups"]
-        )
+        conv = DenseConv2d(name, weight, bias, Window(stride, padding, dilation, given["groups"]))
         return conv if x.ndim == 4 else None
     return DenseLinear(name, weight, bias) if weight.ndim == 2 else None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from secateur.base import UsageError
 from secateur.sparse.native import Columns, Margins
+from secateur.sparse.window import Pair, Window
 
-__all__ = ["Geometry", "output_size"]
+__all__ = ["Geometry"]
 
 # Floats behind the last one that a kernel may read along with it, in one vector; it makes no use of them.
 _ROOM = 64
@@ -26,14 +26,13 @@ class Geometry:
         self,
         shape: tuple[int, int, int, int],
         channels: int,
-        kernel: tuple[int, int],
-        stride: tuple[int, int],
-        padding: tuple[int, int],
-        dilation: tuple[int, int],
+        kernel: Pair,
+        window: Window,
     ) -> None:
         """`shape` is that of the input; `channels` belong to one group."""
         images, all_channels, height, width = shape
-        self.out_height, self.out_width = output_size((height, width), kernel, stride, padding, dilation)
+        stride, padding = window.stride, window.margins
+        self.out_height, self.out_width = window.output_size((height, width), kernel)
         self.as_it_is = kernel == stride == (1, 1) and padding == (0, 0)
         rows, row_step = (self.out_height, stride[0]) if kernel[0] == 1 else (height + 2 * padding[0], 1)
         phases, phase_width = (
@@ -57,7 +56,7 @@ class Geometry:
             phase_width,
             stride[1],
         )
-        self._offsets = _offsets(channels, kernel, dilation, (self.plane, phases, phase_width))
+        self._offsets = _offsets(channels, kernel, window.dilation, (self.plane, phases, phase_width))
         row_stride = phases * phase_width * (1 if kernel[0] == 1 else stride[0])
         self.columns = Columns(
             None,
@@ -71,20 +70,6 @@ class Geometry:
         )
 
 
-def output_size(
-    size: tuple[int, int],
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
-) -> tuple[int, int]:
-    """Height and width of what a convolution or a pooling makes."""
-    height, width = ((size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1))
-    if height < 1 or width < 1:
-        raise UsageError(f"An input of {size[0]} × {size[1]} is too small for a kernel of {kernel[0]} × {kernel[1]}.")
-    return height, width
-
-
 def _spans(width: int, left: int, step: int, phases: int, phase_width: int) -> Tensor:
     """For each phase of a row, which places hold the image, and its first column there: `Span` in layer.h."""
     shift = left - torch.arange(phases)  # place i of a phase holds column i * step - shift
@@ -93,9 +78,7 @@ def _spans(width: int, left: int, step: int, phases: int, phase_width: int) -> T
     return torch.stack([before, filled, before * step - shift], 1).contiguous()
 
 
-def _offsets(
-    channels: int, kernel: tuple[int, int], dilation: tuple[int, int], laid_out: tuple[int, int, int]
-) -> Tensor:
+def _offsets(channels: int, kernel: Pair, dilation: Pair, laid_out: tuple[int, int, int]) -> Tensor:
     """For each input of an output pixel, how far it is from the pixel's own place."""
     plane, phases, phase_width = laid_out
     rows = torch.arange(kernel[0]) * dilation[0] * phases * phase_width

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from secateur.sparse.dense import DenseConv2d, DenseLayer, DenseLinear
+from secateur.sparse.window import Window
 
 __all__ = ["layers_in_place", "put_in_place"]
 
@@ -27,15 +28,8 @@ def layers_in_place(model: nn.Module) -> list[tuple[nn.Module, DenseLayer]]:
 
 def _convolution(name: str, module: nn.Conv2d) -> DenseConv2d:
     padding = module.padding if isinstance(module.padding, str) else (module.padding[0], module.padding[1])
-    return DenseConv2d(
-        name,
-        module.weight,
-        module.bias,
-        stride=(module.stride[0], module.stride[1]),
-        padding=padding,
-        dilation=(module.dilation[0], module.dilation[1]),
-        groups=module.groups,
-    )
+    stride, dilation = (module.stride[0], module.stride[1]), (module.dilation[0], module.dilation[1])
+    return DenseConv2d(name, module.weight, module.bias, Window(stride, padding, dilation, module.groups))
 
 
 def put_in_place(model: nn.Module, old: nn.Module, new: nn.Module) -> None:

@@ -12,6 +12,7 @@ from secateur.sparse import backend
 from secateur.sparse.native import ACTIVATIONS
 from secateur.sparse.packed import PackedMatrix, lies_flat
 from secateur.sparse.prepared import address, fitting, prepared, ready
+from secateur.sparse.window import Pair, Window
 
 __all__ = ["SparseConv2d", "SparseLinear"]
 
@@ -67,19 +68,11 @@ class SparseConv2d(nn.Module):
     bias: Tensor | None
 
     def __init__(
-        self,
-        matrices: list[PackedMatrix],
-        bias: Tensor | None,
-        *,
-        kernel: tuple[int, int],
-        stride: tuple[int, int],
-        padding: tuple[int, int],
-        dilation: tuple[int, int],
-        activation: str = "none",
+        self, matrices: list[PackedMatrix], bias: Tensor | None, kernel: Pair, window: Window, activation: str = "none"
     ) -> None:
         super().__init__()
         self.matrices = nn.ModuleList(matrices)
-        self.kernel, self.stride, self.padding, self.dilation = kernel, stride, padding, dilation
+        self.kernel, self.window = kernel, window
         self.activation = _known(activation)
         self.register_buffer("bias", bias)
         self._check()
@@ -91,29 +84,11 @@ class SparseConv2d(nn.Module):
 
     @classmethod
     def pack(
-        cls,
-        weight: Tensor,
-        bias: Tensor | None,
-        *,
-        stride: tuple[int, int],
-        padding: tuple[int, int],
-        dilation: tuple[int, int],
-        groups: int = 1,
-        block: int = 1,
-        activation: str = "none",
+        cls, weight: Tensor, bias: Tensor | None, window: Window, *, block: int = 1, activation: str = "none"
     ) -> SparseConv2d:
         """From a weight of shape [outputs, inputs / groups, height, width]."""
-        matrices = [PackedMatrix.pack(part.flatten(1), block) for part in weight.detach().chunk(groups)]
-        kernel = weight.shape[2], weight.shape[3]
-        return cls(
-            matrices,
-            _plain(bias),
-            kernel=kernel,
-            stride=stride,
-            padding=padding,
-            dilation=dilation,
-            activation=activation,
-        )
+        matrices = [PackedMatrix.pack(part.flatten(1), block) for part in weight.detach().chunk(window.groups)]
+        return cls(matrices, _plain(bias), (weight.shape[2], weight.shape[3]), window, activation)
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if x.ndim == 3:  # a single image
@@ -138,12 +113,11 @@ class SparseConv2d(nn.Module):
         self._check()
 
     def _check(self) -> None:
-        window = [(self.kernel, 1), (self.stride, 1), (self.padding, 0), (self.dilation, 1)]
-        numbers = all(
-            len(pair) == 2 and all(type(size) is int and size >= least for size in pair) for pair, least in window
-        )
-        shapes = {(matrix.rows, matrix.columns) for matrix in self.groups}
-        if not numbers or len(shapes) != 1 or next(iter(shapes))[1] % (self.kernel[0] * self.kernel[1]):
+        how, shapes = self.window, {(matrix.rows, matrix.columns) for matrix in self.groups}
+        least = [(self.kernel, 1), (how.stride, 1), (how.padding, 0), (how.dilation, 1)]
+        fit = len(shapes) == 1 and how.groups == len(self.groups)
+        fit &= all(len(pair) == 2 and all(type(n) is int and n >= limit for n in pair) for pair, limit in least)
+        if not fit or next(iter(shapes))[1] % (self.kernel[0] * self.kernel[1]):
             raise SecateurError("A sparse convolution is damaged: its sizes make no sense; pack it again.")
         _require_plain(self.groups, self.bias)
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from secateur.sparse.dense import ACTIVATE
-from secateur.sparse.geometry import output_size
 from secateur.sparse.packed import PackedMatrix
 
 if TYPE_CHECKING:
@@ -42,12 +41,12 @@ class ConvolutionCall:
     def __init__(self, layer: SparseConv2d, shape: torch.Size) -> None:
         self._window = {
             "kernel_size": layer.kernel,
-            "dilation": layer.dilation,
-            "padding": layer.padding,
-            "stride": layer.stride,
+            "dilation": layer.window.dilation,
+            "padding": layer.window.margins,
+            "stride": layer.window.stride,
         }
         matrices = layer.groups
-        size = output_size((shape[2], shape[3]), layer.kernel, layer.stride, layer.padding, layer.dilation)
+        size = layer.window.output_size((shape[2], shape[3]), layer.kernel)
         self.output_shape: tuple[int, ...] = (shape[0], matrices[0].rows * len(matrices), *size)
         self._parts = [_parts(matrix) for matrix in matrices]
         self._bias = None if layer.bias is None else layer.bias[:, None, None]

@@ -12,21 +12,12 @@ from torch.utils._pytree import tree_map
 
 from secateur.bench import this_machine
 from secateur.checkpoint import tensors_of
-from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer, Pair
+from secateur.sparse.dense import Activation, DenseConv2d, DenseLayer
 from secateur.sparse.fold import LAYERS
 from secateur.sparse.graph import CapturedModel
+from secateur.sparse.window import Window
 
-__all__ = ["Folded", "Origin", "Window", "folded_layers", "origin_of"]
-
-
-@dataclass(frozen=True)
-class Window:
-    """How a convolution moves over its input."""
-
-    stride: Pair
-    padding: Pair | str
-    dilation: Pair
-    groups: int
+__all__ = ["Folded", "Origin", "folded_layers", "origin_of"]
 
 
 @dataclass(frozen=True)
@@ -91,13 +82,7 @@ def folded_layers(network: nn.Module, layers: Sequence[DenseLayer]) -> tuple[Fol
             norms=layer.norms,
             residual=f"{LAYERS}.{i}" in with_residual,
             activation=layer.activation,
-            window=_window(layer),
+            window=layer.window if isinstance(layer, DenseConv2d) else None,
         )
         for i, layer in enumerate(layers)
     )
-
-
-def _window(layer: DenseLayer) -> Window | None:
-    if not isinstance(layer, DenseConv2d):
-        return None
-    return Window(layer.stride, layer.padding, layer.dilation, layer.groups)

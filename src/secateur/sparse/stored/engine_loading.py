@@ -104,7 +104,7 @@ def _packed_layer(layer: DenseLayer, stored: StoredLayer, opened: OpenedEngine, 
         return PackedMatrix(shape, stored.block, stored.panel_width, *parts)
 
     bias = None if layer.bias is None else _like(layer.bias, f"{place}.bias", opened)
-    names = [f"matrices.{i}" for i in range(layer.groups)] if isinstance(layer, DenseConv2d) else ["matrix"]
+    names = [f"matrices.{i}" for i in range(layer.window.groups)] if isinstance(layer, DenseConv2d) else ["matrix"]
     matrices = [matrix(name) for name in names]
     if why_unavailable():
         dense = torch.cat([each.to_dense() for each in matrices])
@@ -112,16 +112,7 @@ def _packed_layer(layer: DenseLayer, stored: StoredLayer, opened: OpenedEngine, 
         return layer
     if not isinstance(layer, DenseConv2d):
         return SparseLinear(matrices[0], bias, layer.activation)
-    assert not isinstance(layer.padding, str)
-    return SparseConv2d(
-        matrices,
-        bias,
-        kernel=(layer.weight.shape[2], layer.weight.shape[3]),
-        stride=layer.stride,
-        padding=layer.padding,
-        dilation=layer.dilation,
-        activation=layer.activation,
-    )
+    return SparseConv2d(matrices, bias, layer.kernel, layer.window, layer.activation)
 
 
 def _fill(network: nn.Module, opened: OpenedEngine, packed: list[nn.Module]) -> None:

@@ -10,9 +10,10 @@ from secateur.base import Count, FileFormat, Finite, Label, Shape, StoredAs
 from secateur.bench import Timing
 from secateur.checkpoint import SealedManifest, StoredFile
 from secateur.sparse.dense import Activation
-from secateur.sparse.origin import Folded, Origin, Window
+from secateur.sparse.origin import Folded, Origin
 from secateur.sparse.stored.example_tensors import read_examples, written_examples
 from secateur.sparse.trial import LayerChoice
+from secateur.sparse.window import Window
 
 __all__ = ["TENSORS_FILE", "EngineManifest", "StoredLayer"]
 
