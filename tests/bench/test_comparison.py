@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import secateur
-from secateur.base.models import evaluating, training
 from secateur.bench.size import count_macs, measure_size
 from secateur.bench.timing import Timing
 from secateur.bench.turns import time_in_turns
@@ -144,19 +143,3 @@ def test_latency_comes_with_a_null_control_and_leaves_the_models_alone() -> None
     assert models["dense"].training
     assert not models["other"].training
     assert torch.equal(models["dense"].weight, before["weight"])
-
-
-def test_modes_put_every_flag_back() -> None:
-    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
-    model[0].eval()
-    with evaluating(model):
-        assert not model.training
-        assert not model[1].training
-    with training(model):
-        assert model[1].training
-        assert not model[0].training, "a part that its author froze stays frozen"
-    assert [module.training for module in model.modules()] == [True, False, True]
-    model.eval()
-    with training(model):
-        assert model[0].training
-    assert not model[0].training

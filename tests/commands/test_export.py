@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from inspect import signature
 from pathlib import Path
@@ -95,19 +94,3 @@ def test_mistakes_get_one_sentence(args: str, words: str, folder: Path) -> None:
     assert "Traceback" not in done.stderr
     assert not done.stdout
     assert {file for file in folder.rglob("*") if file.suffix != ".pyc" and "__pycache__" not in file.name} <= files
-
-
-def test_help_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, typer\n"
-        "from secateur.commands.export import export\n"
-        "app = typer.Typer()\n"
-        "app.command()(export)\n"
-        "try: app(['--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'torch', 'accelerate', 'numpy', 'onnxruntime'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Example: secateur export runs/channels-50 --to onnx --int8" in done.stdout

@@ -2,14 +2,12 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import secateur
-from secateur.base.amount import parse_amount
 from secateur.loop.agenda import Check, Cut, Epoch, amount_at, make_agenda, parse_epochs
 from secateur.loop.recipe import learning_rate_factor, make_optimizer
 
@@ -88,19 +86,6 @@ def test_epochs_are_a_number_or_a_share(finetune: float | str, original: float |
 def test_epochs_that_make_no_sense_are_refused(finetune: float | str, message: str) -> None:
     with pytest.raises(secateur.UsageError, match=message):
         parse_epochs(finetune, None)
-
-
-@pytest.mark.parametrize("amount", [0.9, "90%", "0.9", " 90 % ", np.float32(0.9)])
-def test_amounts(amount: float | str) -> None:
-    assert parse_amount(amount) == pytest.approx(0.9)
-
-
-@pytest.mark.parametrize(
-    "amount", [-0.1, 1, 1.0, 90, "100%", "fifty", "", "%", float("nan"), float("inf"), "nan", None, True, [0.5]]
-)
-def test_amounts_that_make_no_sense_are_refused(amount) -> None:
-    with pytest.raises(secateur.UsageError, match="The amount to prune"):
-        parse_amount(amount)
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import secateur
 from secateur.bench.size import count_macs
 from tests.support.channel_runs import QUICK, Loaders, assert_same, counts, prune, widths
-from tests.support.models import ConvNet, blobs
+from tests.support.models import ConvNet, blobs, share_right
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +92,7 @@ def test_macs_are_those_of_the_example(convnet: ConvNet, loaders: Loaders) -> No
 
 def test_the_metric_is_what_a_plain_loop_counts(convnet: ConvNet, loaders: Loaders) -> None:
     result = prune(convnet, train=2, **loaders)
-    model = result.model.eval()
-    right = total = 0
-    for images, labels in loaders["eval_data"]:
-        right += int((model(images).argmax(1) == labels).sum())
-        total += len(labels)
-    assert result.after == right / total
+    assert result.after == share_right(result.model, loaders["eval_data"])
 
 
 def test_right_after_the_cut_the_model_is_the_one_that_apply_makes(trained: ConvNet, loaders: Loaders) -> None:

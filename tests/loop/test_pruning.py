@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import secateur
-from tests.support.models import ConvNet, blobs
+from tests.support.models import ConvNet, blobs, share_right
 
 Loaders = dict[str, DataLoader]
 QUICK = secateur.Recipe(lr=3e-3)
@@ -55,12 +55,7 @@ def test_train_prune_and_finetune(convnet: ConvNet, loaders: Loaders) -> None:
 
 def test_accuracy_is_what_a_plain_loop_counts(convnet: ConvNet, loaders: Loaders) -> None:
     result = prune(convnet, train=2, **loaders)
-    model = result.model.eval()
-    right = total = 0
-    for images, labels in loaders["eval_data"]:
-        right += int((model(images).argmax(1) == labels).sum())
-        total += len(labels)
-    assert result.after == right / total
+    assert result.after == share_right(result.model, loaders["eval_data"])
 
 
 def test_iterative_cuts_recover_in_between(convnet: ConvNet, loaders: Loaders) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +12,6 @@ from typer.testing import CliRunner
 
 import secateur
 from secateur import SecateurError
-from secateur.base.progress import steps
 from secateur.bench.clocks import cuda_clock
 from secateur.bench.counts import KINDS
 from secateur.bench.turns import time_in_turns
@@ -33,7 +30,6 @@ from secateur.studies.machine.sparse_formats import FORMATS, KERNELS, time_forma
 from secateur.studies.machine.structured import cut_network, time_counts, time_layer_cuts
 from secateur.studies.machine.tensor_cores import SHAPES, time_tensor_cores
 from tests.support.hardware_reports import TINY, FakeTimer
-from tests.support.terminal import seen_on_a_terminal
 
 needs_kernels = pytest.mark.skipif(why_unavailable() is not None, reason="there are no kernels to time")
 
@@ -321,35 +317,3 @@ def test_ctrl_c_and_typos_are_answered_with_what_to_do(command: list[str], monke
     assert "--again" in typo.stderr
     folder = CliRunner().invoke(app, ["hardware", "--html", "."])
     assert folder.exit_code == 2
-
-
-def test_help_loads_nothing_heavy() -> None:
-    code = (
-        "import sys\n"
-        "from secateur.commands.app import app\n"
-        "try: app(['hardware', '--help'])\n"
-        "except SystemExit: pass\n"
-        "assert not {'torch', 'numpy', 'plotly'} & set(sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Example: secateur hardware" in done.stdout
-
-
-def test_steps_are_lines_without_a_terminal(capsys: pytest.CaptureFixture) -> None:
-    with steps(2, "work") as begin:
-        begin("one")
-        begin("two")
-    assert capsys.readouterr().err == "work: 1/2 one\nwork: 2/2 two\n"
-
-
-def test_steps_are_a_bar_on_a_terminal() -> None:
-    code = (
-        "import time\n"
-        "from secateur.base import steps\n"
-        "with steps(2, 'work') as begin:\n"
-        "    begin('one'); time.sleep(0.3); begin('two'); time.sleep(0.3)\n"
-    )
-    text = seen_on_a_terminal(code)
-    assert "━" in text
-    assert "50 % two" in text

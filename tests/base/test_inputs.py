@@ -1,0 +1,71 @@
+"""Example inputs as people give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from secateur.base.errors import UsageError
+from secateur.base.inputs import as_call, batch_of, found_in_batch, in_signature_order, input_tensors, tensors_in
+from secateur.base.inputs import with_batch as resized
+
+X, Y = torch.arange(6.0).reshape(3, 2), torch.arange(3)
+
+
+class Sum(nn.Module):
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        return x.sum() + (0 if y is None else y.sum())
+
+
+@dataclass
+class Batch:
+    pixels: Tensor
+    labels: list[Tensor]
+
+
+def test_a_tensor_a_tuple_and_a_dict_are_calls() -> None:
+    assert as_call(X) == ((X,), {})
+    assert as_call([X, 2]) == ((X, 2), {})
+    assert as_call({"x": X}) == ((), {"x": X})
+    for wrong in (3, {1: X}):
+        with pytest.raises(UsageError, match="example_inputs is a"):
+            as_call(wrong)
+
+
+def test_the_batch_is_the_first_axis_of_the_first_tensor_that_has_one() -> None:
+    assert batch_of((torch.tensor(1.0), X)) == 3
+    assert batch_of({"scale": 2.0}) == 0
+    assert [list(tensor.shape) for tensor in input_tensors((2, {"x": X, "y": [Y]}))] == [[3, 2], [3]]
+
+
+def test_another_batch_is_made_of_the_same_examples() -> None:
+    larger = resized({"x": X, "scale": torch.ones(5), "flag": True}, 4)
+    assert larger["x"].tolist() == [[0, 1], [2, 3], [4, 5], [0, 1]]
+    assert larger["scale"].shape == (5,), "its first axis is not the batch"
+    assert larger["flag"] is True
+    assert resized(X, 1).tolist() == [[0, 1]]
+    assert resized(torch.tensor(1.0), 7).ndim == 0
+
+
+def test_keyword_arguments_are_ordered_as_the_model_declares_them_without_none() -> None:
+    assert list(in_signature_order(Sum(), {"y": Y, "x": X})) == ["x", "y"]
+    assert list(in_signature_order(Sum(), {"y": None, "x": X})) == ["x"]
+    assert in_signature_order(Sum(), X) is X
+
+
+def test_tensors_are_found_in_attributes_where_objects_count() -> None:
+    tree = {"a": [X, Batch(Y, [X])], "b": "text"}
+    assert [id(tensor) for tensor in tensors_in(tree)] == [id(X), id(Y), id(X)]
+    assert [id(tensor) for tensor in tensors_in(tree, objects=False)] == [id(X)]
+
+
+def test_what_the_loss_gives_the_model_is_found_and_shortened() -> None:
+    found = found_in_batch(Sum(), lambda model, batch: model(batch[0], y=batch[1]), (X, Y))
+    assert isinstance(found, dict)
+    assert found["x"].tolist() == [[0, 1], [2, 3]]
+    assert found["y"].tolist() == [0, 1]
+    with pytest.raises(UsageError, match="does not call the model"):
+        found_in_batch(Sum(), lambda model, batch: batch[0].sum(), (X, Y))

@@ -1,0 +1,43 @@
+"""What is done to a user's model on the way: its mode, copies, wrappers."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from secateur.base.errors import UsageError
+from secateur.base.models import copy_of_model, evaluating, require_module, training, unwrap
+
+
+def test_modes_put_every_flag_back() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+    model[0].eval()
+    with evaluating(model):
+        assert not model.training
+        assert not model[1].training
+    with training(model):
+        assert model[1].training
+        assert not model[0].training, "a part that its author froze stays frozen"
+    assert [module.training for module in model.modules()] == [True, False, True]
+    model.eval()
+    with training(model):
+        assert model[0].training
+    assert not model[0].training
+
+
+def test_a_compiled_model_is_unwrapped_and_what_is_no_model_refused() -> None:
+    model = nn.Linear(2, 2)
+    assert unwrap(torch.compile(model)) is model
+    assert unwrap(model) is model
+    with pytest.raises(UsageError, match=r"The model is a str; pass the nn\.Module that holds the weights"):
+        require_module("resnet18")
+
+
+def test_a_model_that_cannot_be_copied_says_what_to_do() -> None:
+    model = nn.Linear(2, 2)
+    model.lock = threading.Lock()
+    with pytest.raises(UsageError, match=r"cannot be copied \(TypeError: .*; let it hold no .*, or pass copy=False\.$"):
+        copy_of_model(model, ", or pass copy=False")
