@@ -64,5 +64,5 @@ from secateur.base.text import count_text as count_text
 from secateur.base.text import metric_text as metric_text
 from secateur.base.text import milliseconds as milliseconds
 from secateur.base.text import short_count as short_count
-from secateur.base.text import threads_text as threads_text
 from secateur.base.text import some_of as some_of
+from secateur.base.text import threads_text as threads_text
