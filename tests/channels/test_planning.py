@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import secateur
-from secateur.surgery.proof import dry_run as rehearsal
+from secateur.surgery.proof.dry_run import dry_run
 from tests.support.cutting import backward, everything, image, net, random_states
 
 
@@ -90,7 +90,7 @@ def test_proving_draws_no_random_numbers_and_changes_nothing() -> None:
     plan = secateur.plan_channels(model, image(), 0.5)
     before, numbers = everything(model), random_states()
     secateur.verify(model, plan)
-    rehearsal.rehearse(model, plan)
+    dry_run(model, plan)
     assert everything(model) == before
     assert random_states() == numbers
 

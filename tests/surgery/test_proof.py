@@ -11,7 +11,7 @@ from torch import nn
 
 import secateur
 from secateur.plans.plan import TensorCut
-from secateur.surgery.proof import dry_run as rehearsal
+from secateur.surgery.proof import dry_run
 from secateur.surgery.proof.verifying import ProofFailed
 from tests.support.cutting import Heads, everything, image, net, sequence
 
@@ -101,8 +101,8 @@ def test_a_wrong_attribute_fails_the_proof(heads: int) -> None:
 
 @pytest.fixture
 def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "_CHEAP_PARAMETERS", 0)
-    monkeypatch.setattr(rehearsal, "_CHEAP_MACS", 0)
+    monkeypatch.setattr(dry_run, "_CHEAP_PARAMETERS", 0)
+    monkeypatch.setattr(dry_run, "_CHEAP_MACS", 0)
 
 
 @pytest.mark.usefixtures("_everything_is_large")

@@ -6,7 +6,7 @@ from secateur.capture.attributes import write_attributes as write_attributes
 from secateur.capture.expressions import OPERATORS as OPERATORS
 from secateur.capture.expressions import Attribute as Attribute
 from secateur.capture.expressions import Expression as Expression
-from secateur.capture.expressions import Size as Size
+from secateur.capture.expressions import TracedSize as TracedSize
 from secateur.capture.expressions import attributes_of as attributes_of
 from secateur.capture.expressions import constant as constant
 from secateur.capture.expressions import evaluate as evaluate
@@ -23,7 +23,7 @@ from secateur.capture.program import call_to_trace as call_to_trace
 from secateur.capture.program import quiet as quiet
 from secateur.capture.program import tracing as tracing
 from secateur.capture.recorder import CallRecorder as CallRecorder
-from secateur.capture.trace import Call as Call
+from secateur.capture.trace import OpCall as OpCall
 from secateur.capture.trace import SizeUse as SizeUse
 from secateur.capture.trace import Trace as Trace
 from secateur.capture.trace import Value as Value

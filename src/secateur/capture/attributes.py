@@ -1,7 +1,7 @@
 """The sizes that modules hold: ints, tuples and lists of ints, and those in the configs and dicts that a module keeps.
 
-While a capture runs, each is a `Size` that knows where it lives. Configs are often shared by many modules, so each
-module gets a copy of its own: only then can it be told who read a number, and changed for that reader alone.
+While a capture runs, each is a `TracedSize` that knows where it lives. Configs are often shared by many modules, so
+each gets a copy of its own: only then can it be told who read a number, and changed for that reader alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from secateur.capture.expressions import Attribute, Size
+from secateur.capture.expressions import Attribute, TracedSize
 
 __all__ = ["read_attribute", "sizes_with_origin", "unchanged", "write_attributes"]
 
@@ -32,7 +32,7 @@ _DEEPEST = 3
 
 @contextmanager
 def sizes_with_origin(model: nn.Module) -> Iterator[dict[Attribute, int]]:
-    """Every size attribute is a `Size` inside; yields the values they have. `unchanged` puts the plain ints back."""
+    """Every size attribute is a `TracedSize` inside; yields the values they have. `unchanged` puts the plain ints back."""
     found: dict[Attribute, int] = {}
     for path, module in model.named_modules():
         holder = module.__dict__
@@ -48,7 +48,7 @@ def _tagged(value: Any, at: Attribute, found: dict[Attribute, int]) -> Any:
     path, way = at
     if type(value) is int:
         found[at] = value
-        return Size(value, ("attribute", at))
+        return TracedSize(value, ("attribute", at))
     if type(value) in (tuple, list, torch.Size) and value and all(type(item) is int for item in value):
         sizes = [_tagged(item, (path, (*way, i)), found) for i, item in enumerate(value)]
         return sizes if type(value) is list else tuple(sizes)

@@ -1,7 +1,8 @@
 """Sizes that remember where they came from.
 
-A `forward` holds sizes in Python: `self.num_heads`, `x.shape[1]`, `dim // 2`. During a capture those are `Size`s, ints
-that carry the expression they were computed by, so that after a cut each can be given the value it then must have.
+A `forward` holds sizes in Python: `self.num_heads`, `x.shape[1]`, `dim // 2`. During a capture those are
+`TracedSize`s, ints that carry the expression they were computed by, so that after a cut each can be given the value it
+then must have.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 __all__ = [
     "Attribute",
     "Expression",
-    "Size",
+    "TracedSize",
     "attributes_of",
     "constant",
     "evaluate",
@@ -64,23 +65,23 @@ def _plain(value: int) -> int:
     return int.__add__(value, 0)
 
 
-def _arithmetic(symbol: str, reflected: bool = False) -> Callable[[Size, Any], Any]:
+def _arithmetic(symbol: str, reflected: bool = False) -> Callable[[TracedSize, Any], Any]:
     function = OPERATORS[symbol]
 
-    def method(self: Size, other: Any) -> Any:
+    def method(self: TracedSize, other: Any) -> Any:
         if not isinstance(other, int) or isinstance(other, bool):
             if isinstance(other, float):
                 self.note_float()
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
         value = function(_plain(left), _plain(right))
-        return Size(value, (symbol, expression_of(left), expression_of(right)))
+        return TracedSize(value, (symbol, expression_of(left), expression_of(right)))
 
     return method
 
 
 def _comparison(relation: str, negated: bool, function: Callable[[int, int], bool]) -> Any:
-    def method(self: Size, other: Any) -> Any:
+    def method(self: TracedSize, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented  # a float, a tensor or None: the other side decides
         outcome = function(_plain(self), _plain(other))
@@ -91,12 +92,12 @@ def _comparison(relation: str, negated: bool, function: Callable[[int, int], boo
     return method
 
 
-class Size(int):
+class TracedSize(int):
     """An int with the expression it was computed by."""
 
     expression: Expression
 
-    def __new__(cls, value: int, expression: Expression) -> Size:
+    def __new__(cls, value: int, expression: Expression) -> TracedSize:
         size = int.__new__(cls, value)
         size.expression = expression
         return size
@@ -120,8 +121,8 @@ class Size(int):
     __mod__ = _arithmetic("%")
     __rmod__ = _arithmetic("%", reflected=True)
 
-    def __neg__(self) -> Size:
-        return Size(-_plain(self), ("-", constant(0), self.expression))
+    def __neg__(self) -> TracedSize:
+        return TracedSize(-_plain(self), ("-", constant(0), self.expression))
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -160,7 +161,7 @@ class Size(int):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         self.note_float()
-        plain = [_plain(item) if isinstance(item, Size) else item for item in inputs]
+        plain = [_plain(item) if isinstance(item, TracedSize) else item for item in inputs]
         return getattr(ufunc, method)(*plain, **options)
 
     def note_float(self) -> None:
@@ -180,7 +181,7 @@ def constant(value: int) -> Expression:
 
 
 def expression_of(value: int) -> Expression:
-    return value.expression if isinstance(value, Size) else constant(value)
+    return value.expression if isinstance(value, TracedSize) else constant(value)
 
 
 def leaves_of(expression: Expression) -> Iterator[Expression]:

@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from secateur.capture.expressions import Expression, Size
-from secateur.capture.trace import Call, Kind, SizeComparison, SizeUse, Value
+from secateur.capture.expressions import Expression, TracedSize
+from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
 
 __all__ = ["CallRecorder", "FunctionRecorder", "bound_arguments", "muted"]
 
@@ -95,7 +95,7 @@ class CallRecorder(TorchDispatchMode):
     def __init__(self, leaves: Sequence[tuple[Tensor, Kind, tuple[str, ...]]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.leaves: list[Value] = []
-        self.calls: list[Call] = []
+        self.calls: list[OpCall] = []
         self.conjured: dict[int, list[Value]] = {}
         self.touched: set[int] = set()
         self.visible: dict[str, set[int]] = {}
@@ -135,7 +135,7 @@ class CallRecorder(TorchDispatchMode):
         outputs = tuple(self._output_value(item) for item in _flat(out))
         pointwise = known is not None and known.pointwise
         hidden = self.functions_running == 0
-        self.calls.append(Call(len(self.calls), op_name, inputs, outputs, self.module_stack[-1], pointwise, hidden))
+        self.calls.append(OpCall(len(self.calls), op_name, inputs, outputs, self.module_stack[-1], pointwise, hidden))
 
     def value(self, tensor: Tensor, first_use: str = "") -> Value:
         """The value of a tensor; one that no recorded call made is a constant."""
@@ -277,9 +277,9 @@ class FunctionRecorder(TorchFunctionMode):
     def _with_origin(self, tensor: Tensor, shape: Any, axis: int | None = None) -> Any:
         index = self.recorder.value(tensor).index
         if isinstance(shape, torch.Size):
-            return torch.Size([Size(int(n), ("shape", index, i)) for i, n in enumerate(shape)])
+            return torch.Size([TracedSize(int(n), ("shape", index, i)) for i, n in enumerate(shape)])
         assert axis is not None
-        return Size(int(shape), ("shape", index, int(axis) % tensor.dim()))
+        return TracedSize(int(shape), ("shape", index, int(axis) % tensor.dim()))
 
     def _values_and_sizes(self, tree: Any) -> Any:
         if isinstance(tree, Tensor):
@@ -317,12 +317,12 @@ def _flat(tree: Any) -> Iterator[Any]:
 
 
 def _has_size(tree: Any) -> bool:
-    if isinstance(tree, Size):
+    if isinstance(tree, TracedSize):
         return True
     if isinstance(tree, list | tuple):
         return any(_has_size(item) for item in tree)
     if isinstance(tree, dict):
         return any(_has_size(item) for item in tree.values())
     if isinstance(tree, slice):
-        return any(isinstance(part, Size) for part in (tree.start, tree.stop, tree.step))
+        return any(isinstance(part, TracedSize) for part in (tree.start, tree.stop, tree.step))
     return False

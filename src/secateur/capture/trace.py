@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from secateur.capture.expressions import Attribute, Expression
 
-__all__ = ["Call", "SizeComparison", "SizeUse", "Trace", "Value", "numbers_of", "values_in"]
+__all__ = ["OpCall", "SizeComparison", "SizeUse", "Trace", "Value", "numbers_of", "values_in"]
 
 Kind = Literal["parameter", "buffer", "constant", "input", "result"]
 
@@ -34,7 +34,7 @@ _OPERANDS = frozenset(("other", "value", "exponent", "alpha", "beta", "min", "ma
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Call:
+class OpCall:
     """One ATen call, its arguments by the names of the operator's schema, tensors replaced by values."""
 
     index: int
@@ -92,7 +92,7 @@ class Trace:
 
     leaves: Sequence[Value]
     """Parameters, buffers, inputs, and constants that the pass read."""
-    calls: Sequence[Call]
+    calls: Sequence[OpCall]
     outputs: Sequence[Value]
     uses: Sequence[SizeUse] = ()
     comparisons: Sequence[SizeComparison] = ()
@@ -114,7 +114,7 @@ class Trace:
     """The calls of the example pass; those after them are of a pass in training mode."""
 
 
-def numbers_of(calls: Sequence[Call]) -> frozenset[str]:
+def numbers_of(calls: Sequence[OpCall]) -> frozenset[str]:
     """The numbers that went into the arithmetic of calls: floats, and ints in place of a tensor."""
     return frozenset(
         f"{call.op}({name}={item})"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from secateur.capture import Call, Trace, Value
+from secateur.capture import OpCall, Trace, Value
 from secateur.couple.axes import split
 from secateur.couple.units import Axis, Units, fixed_axis
 
@@ -39,7 +39,7 @@ class Reason:
 class Contraction:
     """A sum of products: its multiply-adds are the product of the lengths of `axes`, times `factor`."""
 
-    call: Call
+    call: OpCall
     axes: tuple[Axis, ...]
     factor: int
 
@@ -104,7 +104,7 @@ class Coupling:
     def axes_by_index(self, index: int) -> list[Axis] | None:
         return self._axes.get(index)
 
-    def set(self, value: Value | None, axes: Sequence[Axis], call: Call) -> None:
+    def set(self, value: Value | None, axes: Sequence[Axis], call: OpCall) -> None:
         """Gives a result its axes; one that exists already, because the call wrote in place, is coupled to them."""
         if value is None:
             return
@@ -115,11 +115,11 @@ class Coupling:
         else:
             self._axes[value.index] = list(axes)
 
-    def set_fixed(self, value: Value | None, call: Call) -> None:
+    def set_fixed(self, value: Value | None, call: OpCall) -> None:
         if value is not None and value.index not in self._axes:
             self.set(value, [fixed_axis(n) for n in value.shape], call)
 
-    def tie(self, call: Call, a: Axis, b: Axis) -> Axis:
+    def tie(self, call: OpCall, a: Axis, b: Axis) -> Axis:
         """Coordinate i of both live and die together."""
         return self.units.unify(
             a,
@@ -128,7 +128,7 @@ class Coupling:
             self.because(call, "it meets an axis that divides in another way"),
         )
 
-    def pin(self, call: Call, axis: Axis, why: str) -> None:
+    def pin(self, call: OpCall, axis: Axis, why: str) -> None:
         if axis.size:
             self.units.pin(axis, self.because(call, why))
 
@@ -137,7 +137,7 @@ class Coupling:
             self._other_reasons.append(reason)
             self.units.pin(axis, _OTHER_REASONS + len(self._other_reasons) - 1)
 
-    def split(self, call: Call, axis: Axis, sizes: Sequence[int]) -> list[Axis]:
+    def split(self, call: OpCall, axis: Axis, sizes: Sequence[int]) -> list[Axis]:
         return split(self.units, axis, sizes, self.because(call, "it cannot be split that way"))
 
     def read(self, axis: Axis) -> None:
@@ -148,7 +148,7 @@ class Coupling:
         if axis.size:
             self.heads.append(axis)
 
-    def because(self, call: Call, why: str) -> int:
+    def because(self, call: OpCall, why: str) -> int:
         """A number for the reason, from which `reason` gets it back: most are never asked for."""
         return (call.index + 1) * _MOST_WHYS + self._whys.setdefault(why, len(self._whys))
 
@@ -164,7 +164,7 @@ class Coupling:
         if leaf >= 0 and permutation[axis] >= 0:
             self.contracted_leaves.add((leaf, permutation[axis]))
 
-    def count_macs(self, call: Call, axes: Sequence[Axis], factor: int = 1) -> None:
+    def count_macs(self, call: OpCall, axes: Sequence[Axis], factor: int = 1) -> None:
         if call.index < self.trace.example_calls:
             self.contractions.append(Contraction(call, tuple(axes), factor))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from secateur.capture import Expression, Size, SizeUse, Value, constant, evaluate, expression_of, substitute
+from secateur.capture import Expression, SizeUse, TracedSize, Value, constant, evaluate, expression_of, substitute
 from secateur.couple.coupling import Coupling, Reason
 from secateur.couple.units import Axis
 
@@ -103,8 +103,8 @@ class Requirements:
             self.constraints.append(constraint)
 
 
-def sizes_in(tree: Any) -> Iterator[Size]:
-    if isinstance(tree, Size):
+def sizes_in(tree: Any) -> Iterator[TracedSize]:
+    if isinstance(tree, TracedSize):
         yield tree
     elif isinstance(tree, slice):
         yield from sizes_in((tree.start, tree.stop, tree.step))
@@ -282,7 +282,7 @@ def _slice(requirements: Requirements, use: SizeUse, item: slice, axis: Axis) ->
             requirements.equal(use, _negated(expression), requirements.count(axis[:, max(0, length + at) :]))
         elif at < length:
             requirements.equal(use, expression, requirements.count(axis[:, :at]))
-        elif isinstance(bound, Size):  # a literal beyond the end stays beyond it
+        elif isinstance(bound, TracedSize):  # a literal beyond the end stays beyond it
             requirements.equal(use, expression, requirements.count(axis) if at == length else constant(at))
     return None
 

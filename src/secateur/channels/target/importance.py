@@ -13,11 +13,11 @@ from secateur.channels.dissection import Dissection
 from secateur.channels.sensitivity_curves import Sensitivity
 from secateur.couple import Bundle
 
-__all__ = ["Importance", "Loss", "by_score", "by_sensitivity"]
+__all__ = ["Importance", "StepLoss", "by_score", "by_sensitivity"]
 
-Loss = Callable[[int], float]
+StepLoss = Callable[[int], float]
 """From a number of steps to what they cost, growing with the number."""
-Importance = Callable[[Bundle, Mapping[int, NDArray[np.float64]]], Loss]
+Importance = Callable[[Bundle, Mapping[int, NDArray[np.float64]]], StepLoss]
 """From a bundle and the scores of its groups' units to the loss."""
 _LEAST_LOSS = 0.002
 """Of the metric: below it, a loss that was seen is chance, and the scores decide."""
@@ -31,7 +31,7 @@ def by_score(dissection: Dissection) -> Importance:
     without that, whichever layer is dearest would lose everything first.
     """
 
-    def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> Loss:
+    def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> StepLoss:
         kept = np.zeros(bundle.steps + 1)
         for group in bundle.groups:
             own = scores[group.index]
@@ -55,7 +55,7 @@ def by_sensitivity(sensitivity: Sensitivity, dissection: Dissection) -> Importan
     by_scores = by_score(dissection)
     least = _LEAST_LOSS * (abs(sensitivity.dense) or 1.0)
 
-    def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> Loss:
+    def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> StepLoss:
         names = [dissection.name(group) for group in bundle.groups]
         name = next((name for name in names if name in sensitivity), None)
         if name is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secateur.capture import Call
+from secateur.capture import OpCall
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule
 from secateur.couple.units import Axis
@@ -16,7 +16,7 @@ from secateur.couple.units import Axis
     "_scaled_dot_product_cudnn_attention",
     "_scaled_dot_product_attention_math",
 )
-def attention(coupling: Coupling, call: Call) -> None:
+def attention(coupling: Coupling, call: OpCall) -> None:
     query, key, value = call["query"], call["key"], call["value"]
     queries, keys, values = (list(coupling.axes(each)) for each in (query, key, value))
     coupling.tie(call, queries[-1], keys[-1])
@@ -44,7 +44,7 @@ def attention(coupling: Coupling, call: Call) -> None:
         coupling.set_fixed(extra, call)
 
 
-def _same_heads(coupling: Coupling, call: Call, queries: Axis, keys: Axis) -> Axis:
+def _same_heads(coupling: Coupling, call: OpCall, queries: Axis, keys: Axis) -> Axis:
     if queries.shape[1] == keys.shape[1]:
         return coupling.tie(call, queries, keys)
     if call["enable_gqa"] and keys.shape[1] > 1:

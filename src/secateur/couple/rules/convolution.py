@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from secateur.capture import Call
+from secateur.capture import OpCall
 from secateur.couple.axes import merge
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule
@@ -12,7 +12,7 @@ from secateur.couple.units import Axis, fixed_axis
 
 
 @rule("convolution", "_convolution", "convolution_overrideable")
-def convolution(coupling: Coupling, call: Call) -> None:
+def convolution(coupling: Coupling, call: OpCall) -> None:
     x, weight, bias, groups = call["input"], call["weight"], call["bias"], call["groups"]
     transposed = bool(call["transposed"])
     axes, weight_axes = coupling.axes(x), coupling.axes(weight)
@@ -39,7 +39,7 @@ def convolution(coupling: Coupling, call: Call) -> None:
     coupling.set(call.out, [*axes[:batch], outputs, *space], call)
 
 
-def _grouped(coupling: Coupling, call: Call, inputs: Axis, weight_axes: list[Axis], groups: int) -> tuple[Axis, Axis]:
+def _grouped(coupling: Coupling, call: OpCall, inputs: Axis, weight_axes: list[Axis], groups: int) -> tuple[Axis, Axis]:
     """Input channels are (groups, width), output channels (groups, their width): the groups go together."""
     group, within = _by_group(coupling, call, inputs, groups)
     outputs = weight_axes[0]
@@ -52,7 +52,7 @@ def _grouped(coupling: Coupling, call: Call, inputs: Axis, weight_axes: list[Axi
 
 
 def _grouped_transposed(
-    coupling: Coupling, call: Call, inputs: Axis, weight_axes: list[Axis], groups: int
+    coupling: Coupling, call: OpCall, inputs: Axis, weight_axes: list[Axis], groups: int
 ) -> tuple[Axis, Axis]:
     """The weight holds all input channels, and the output channels of one group."""
     coupling.tie(call, inputs, weight_axes[0])
@@ -62,7 +62,7 @@ def _grouped_transposed(
     return (merge([group, width]) if width.shape[1] > 1 else group), within
 
 
-def _by_group(coupling: Coupling, call: Call, axis: Axis, groups: int) -> tuple[Axis, Axis]:
+def _by_group(coupling: Coupling, call: OpCall, axis: Axis, groups: int) -> tuple[Axis, Axis]:
     width = axis.shape[1] // groups
     if width == 1:
         return axis, fixed_axis(1)
@@ -71,7 +71,7 @@ def _by_group(coupling: Coupling, call: Call, axis: Axis, groups: int) -> tuple[
 
 
 @rule("im2col")
-def im2col(coupling: Coupling, call: Call) -> None:
+def im2col(coupling: Coupling, call: OpCall) -> None:
     """Patches as columns: each channel becomes as many rows as the kernel has pixels."""
     x, out = call["self"], call.out
     *outer, channels, height, width = coupling.axes(x)
@@ -82,7 +82,7 @@ def im2col(coupling: Coupling, call: Call) -> None:
 
 
 @rule("col2im")
-def col2im(coupling: Coupling, call: Call) -> None:
+def col2im(coupling: Coupling, call: OpCall) -> None:
     x, out = call["self"], call.out
     *outer, rows, places = coupling.axes(x)
     coupling.pin(call, places, "it is space")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secateur.capture import Call
+from secateur.capture import OpCall
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import dimension, pointwise, rule, unknown
 from secateur.couple.units import fixed_axis
@@ -18,7 +18,7 @@ rule(
 
 
 @rule("clone", "_to_copy", "to", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "_conj_physical")
-def same(coupling: Coupling, call: Call) -> None:
+def same(coupling: Coupling, call: OpCall) -> None:
     """The same tensor, perhaps in another place or type."""
     pointwise(coupling, call)
     source = call["self"]
@@ -27,7 +27,7 @@ def same(coupling: Coupling, call: Call) -> None:
 
 
 @rule("prelu")
-def prelu(coupling: Coupling, call: Call) -> None:
+def prelu(coupling: Coupling, call: OpCall) -> None:
     x, weight = call["self"], call["weight"]
     axes = list(coupling.axes(x))
     if weight.shape and weight.shape[0] > 1:
@@ -36,12 +36,12 @@ def prelu(coupling: Coupling, call: Call) -> None:
 
 
 @rule("_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_size")
-def check(coupling: Coupling, call: Call) -> None:
+def check(coupling: Coupling, call: OpCall) -> None:
     """Checks of types and values say nothing about channels."""
 
 
 @rule("_local_scalar_dense", "item", "is_nonzero", "equal")
-def look_at_values(coupling: Coupling, call: Call) -> None:
+def look_at_values(coupling: Coupling, call: OpCall) -> None:
     """Python saw a value. A single number has no channels; the comparison of whole tensors has."""
     if any(value.shape for value in call.tensors):
         unknown(coupling, call)
@@ -51,19 +51,19 @@ def look_at_values(coupling: Coupling, call: Call) -> None:
     *"""full zeros ones empty rand randn new_zeros new_ones new_full new_empty scalar_tensor empty_strided
     new_empty_strided empty_permuted""".split()
 )
-def constant_tensor(coupling: Coupling, call: Call) -> None:
+def constant_tensor(coupling: Coupling, call: OpCall) -> None:
     """Every coordinate is alike, so any may go; the sizes themselves are checked where Python gave them."""
     coupling.set(call.out, [coupling.units.fresh(n) for n in call.out.shape], call)
 
 
 @rule(*"""arange linspace logspace eye tril_indices triu_indices randint randperm hann_window""".split())
-def counted_tensor(coupling: Coupling, call: Call) -> None:
+def counted_tensor(coupling: Coupling, call: OpCall) -> None:
     """Coordinates hold different values by their position: none may go."""
     coupling.set_fixed(call.out, call)
 
 
 @rule("tril", "triu")
-def triangle(coupling: Coupling, call: Call) -> None:
+def triangle(coupling: Coupling, call: OpCall) -> None:
     axes = coupling.axes(call["self"])
     for axis in axes[-2:]:
         coupling.pin(call, axis, "a triangle is cut out of it")
@@ -71,7 +71,7 @@ def triangle(coupling: Coupling, call: Call) -> None:
 
 
 @rule("glu")
-def glu(coupling: Coupling, call: Call) -> None:
+def glu(coupling: Coupling, call: OpCall) -> None:
     """Half of the channels gate the other half, so channel i goes from both."""
     x, out = call["self"], call.out
     d = dimension(call["dim"], len(x.shape))
@@ -81,19 +81,19 @@ def glu(coupling: Coupling, call: Call) -> None:
 
 
 @rule("view_as_complex")
-def view_as_complex(coupling: Coupling, call: Call) -> None:
+def view_as_complex(coupling: Coupling, call: OpCall) -> None:
     axes = coupling.axes(call["self"])
     coupling.pin(call, axes[-1], "real and imaginary part are both needed")
     coupling.set(call.out, axes[:-1], call)
 
 
 @rule("view_as_real")
-def view_as_real(coupling: Coupling, call: Call) -> None:
+def view_as_real(coupling: Coupling, call: OpCall) -> None:
     coupling.set(call.out, [*coupling.axes(call["self"]), fixed_axis(2)], call)
 
 
 @rule("diff")
-def difference(coupling: Coupling, call: Call) -> None:
+def difference(coupling: Coupling, call: OpCall) -> None:
     x, out = call["self"], call.out
     d = dimension(call["dim"], len(x.shape))
     for value in call.tensors:

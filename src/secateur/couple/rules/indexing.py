@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from secateur.capture import Call
+from secateur.capture import OpCall
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import broadcast, dimension, rule, unknown
 from secateur.couple.units import Axis, fixed_axis
 
 
 @rule("embedding")
-def embedding(coupling: Coupling, call: Call) -> None:
+def embedding(coupling: Coupling, call: OpCall) -> None:
     weight, indices = call["weight"], call["indices"]
     rows, channels = coupling.axes(weight)
     coupling.pin(call, rows, "rows are looked up by number")
@@ -20,7 +20,7 @@ def embedding(coupling: Coupling, call: Call) -> None:
 
 
 @rule("index", "_unsafe_index", "index_put", "_unsafe_index_put", "_index_put_impl")
-def index(coupling: Coupling, call: Call) -> None:
+def index(coupling: Coupling, call: OpCall) -> None:
     x, indices = call["self"], list(call["indices"])
     axes = coupling.axes(x)
     if any(value is not None and value.boolean for value in indices):
@@ -38,7 +38,7 @@ def index(coupling: Coupling, call: Call) -> None:
     return _read_or_write(coupling, call, result)
 
 
-def masked(coupling: Coupling, call: Call) -> None:
+def masked(coupling: Coupling, call: OpCall) -> None:
     """x[mask]: the masked axes stay whole and become one, whose length depends on the data; the others pass."""
     x, indices = call["self"], call["indices"]
     given = [i for i, value in enumerate(indices) if value is not None]
@@ -53,7 +53,7 @@ def masked(coupling: Coupling, call: Call) -> None:
     return _read_or_write(coupling, call, [*axes[:first], fixed_axis(length), *axes[past:]])
 
 
-def _read_or_write(coupling: Coupling, call: Call, selected: list[Axis]) -> None:
+def _read_or_write(coupling: Coupling, call: OpCall, selected: list[Axis]) -> None:
     """The selection is the result, or takes on values that broadcast to it."""
     if "put" not in call.op:
         return coupling.set(call.out, selected, call)
@@ -68,7 +68,7 @@ def _read_or_write(coupling: Coupling, call: Call, selected: list[Axis]) -> None
 
 
 @rule("index_select")
-def index_select(coupling: Coupling, call: Call) -> None:
+def index_select(coupling: Coupling, call: OpCall) -> None:
     x, indices = call["self"], call["index"]
     d, axes = dimension(call["dim"], len(x.shape)), list(coupling.axes(x))
     coupling.pin(call, axes[d], "it is indexed by numbers")
@@ -77,7 +77,7 @@ def index_select(coupling: Coupling, call: Call) -> None:
 
 
 @rule("index_add", "index_copy")
-def index_add(coupling: Coupling, call: Call) -> None:
+def index_add(coupling: Coupling, call: OpCall) -> None:
     x, source = call["self"], call["source"]
     d = dimension(call["dim"], len(x.shape))
     own, other = coupling.axes(x), coupling.axes(source)
@@ -88,7 +88,7 @@ def index_add(coupling: Coupling, call: Call) -> None:
 
 
 @rule("gather", "scatter", "scatter_add", "scatter_reduce")
-def gather(coupling: Coupling, call: Call) -> None:
+def gather(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     d = dimension(call["dim"], len(x.shape))
     others = [value for value in call.tensors if value is not x]
@@ -108,7 +108,7 @@ def gather(coupling: Coupling, call: Call) -> None:
 
 
 @rule("topk", "sort", "argsort", "kthvalue", "mode", "cummax", "cummin")
-def order(coupling: Coupling, call: Call) -> None:
+def order(coupling: Coupling, call: OpCall) -> None:
     """The results name coordinates by number."""
     x = call["self"]
     d = dimension(-1 if call["dim"] is None else call["dim"], len(x.shape))

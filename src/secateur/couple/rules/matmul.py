@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from secateur.capture import Call, Value
+from secateur.capture import OpCall, Value
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule, unknown
 from secateur.couple.units import Axis, fixed_axis
 
 
 @rule("mm", "bmm", "matmul", "mv", "dot", "vdot")
-def product(coupling: Coupling, call: Call) -> None:
+def product(coupling: Coupling, call: OpCall) -> None:
     names = [name for name, value in call.args.items() if isinstance(value, Value)]
     left, right = call[names[0]], call[names[1]]
     coupling.set(call.out, _multiply(coupling, call, left, right), call)
 
 
 @rule("addmm", "baddbmm", "addmv", "addbmm")
-def added_product(coupling: Coupling, call: Call) -> None:
+def added_product(coupling: Coupling, call: OpCall) -> None:
     if call.op == "addbmm":
         return unknown(coupling, call)
     bias, left, right = call.tensors[:3]
@@ -25,7 +25,7 @@ def added_product(coupling: Coupling, call: Call) -> None:
 
 
 @rule("linear")
-def linear(coupling: Coupling, call: Call) -> None:
+def linear(coupling: Coupling, call: OpCall) -> None:
     x, weight, bias = call["input"], call["weight"], call["bias"]
     if len(weight.shape) == 1:
         return unknown(coupling, call)
@@ -39,7 +39,7 @@ def linear(coupling: Coupling, call: Call) -> None:
     return coupling.set(call.out, axes if bias is None else _with_bias(coupling, call, axes, bias), call)
 
 
-def _multiply(coupling: Coupling, call: Call, left: Value, right: Value) -> list[Axis]:
+def _multiply(coupling: Coupling, call: OpCall, left: Value, right: Value) -> list[Axis]:
     """The axes of left @ right, with vectors and batch axes as NumPy treats them."""
     a, b = list(coupling.axes(left)), list(coupling.axes(right))
     vector_left, vector_right = len(a) == 1, len(b) == 1
@@ -62,7 +62,7 @@ def _multiply(coupling: Coupling, call: Call, left: Value, right: Value) -> list
     return batch + ([] if vector_left else [a[-2]]) + ([] if vector_right else [b[-1]])
 
 
-def _with_bias(coupling: Coupling, call: Call, axes: list[Axis], bias: Value) -> list[Axis]:
+def _with_bias(coupling: Coupling, call: OpCall, axes: list[Axis], bias: Value) -> list[Axis]:
     offset = len(axes) - len(bias.shape)
     for i, axis in enumerate(coupling.axes(bias)):
         if axis.shape[1] == axes[offset + i].shape[1]:
@@ -71,7 +71,7 @@ def _with_bias(coupling: Coupling, call: Call, axes: list[Axis], bias: Value) ->
 
 
 @rule("einsum")
-def einsum(coupling: Coupling, call: Call) -> None:
+def einsum(coupling: Coupling, call: OpCall) -> None:
     equation = call["equation"].replace(" ", "")
     if "." in equation or "->" not in equation:
         return unknown(coupling, call)
@@ -91,7 +91,7 @@ def einsum(coupling: Coupling, call: Call) -> None:
 
 
 @rule("_grouped_mm")
-def grouped_product(coupling: Coupling, call: Call) -> None:
+def grouped_product(coupling: Coupling, call: OpCall) -> None:
     """Mixtures of experts: the rows of x [tokens, K] are dealt out to the experts w [E, K, N] by offsets."""
     x, weight = call["self"], call["mat2"]
     if len(x.shape) != 2 or len(weight.shape) != 3 or len(call.out.shape) != 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secateur.capture import Call
+from secateur.capture import OpCall
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule
 from secateur.couple.units import fixed_axis
@@ -13,7 +13,7 @@ from secateur.couple.units import fixed_axis
     _native_batch_norm_legit_functional _batch_norm_with_update _batch_norm_no_update cudnn_batch_norm
     miopen_batch_norm instance_norm""".split()
 )
-def batch_norm(coupling: Coupling, call: Call) -> None:
+def batch_norm(coupling: Coupling, call: OpCall) -> None:
     x, *per_channel = call.tensors
     axes = list(coupling.axes(x))
     for value in per_channel:
@@ -30,7 +30,7 @@ def batch_norm(coupling: Coupling, call: Call) -> None:
 
 
 @rule("layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm")
-def layer_norm(coupling: Coupling, call: Call) -> None:
+def layer_norm(coupling: Coupling, call: OpCall) -> None:
     x, *scales = call.tensors
     axes = list(coupling.axes(x))
     first = len(axes) - len(call["normalized_shape"])
@@ -46,7 +46,7 @@ def layer_norm(coupling: Coupling, call: Call) -> None:
 
 
 @rule("group_norm", "native_group_norm")
-def group_norm(coupling: Coupling, call: Call) -> None:
+def group_norm(coupling: Coupling, call: OpCall) -> None:
     """Groups keep equal sizes: either a whole group goes, or the same place in every group."""
     x, *scales = call.tensors
     groups = call["num_groups"] if "num_groups" in call.args else call["group"]
@@ -67,7 +67,7 @@ def group_norm(coupling: Coupling, call: Call) -> None:
 
 
 @rule("_weight_norm_interface", "_weight_norm")
-def weight_norm(coupling: Coupling, call: Call) -> None:
+def weight_norm(coupling: Coupling, call: OpCall) -> None:
     direction, magnitude = call["v"], call["g"]
     axes = list(coupling.axes(direction))
     for i, axis in enumerate(coupling.axes(magnitude)):

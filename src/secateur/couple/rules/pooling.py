@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from secateur.capture import Call
+from secateur.capture import OpCall
 from secateur.couple.axes import merge
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule
@@ -31,7 +31,7 @@ _SPATIAL = [
     "grid_sampler_2d",
     "grid_sampler_3d",
 )
-def pool(coupling: Coupling, call: Call) -> None:
+def pool(coupling: Coupling, call: OpCall) -> None:
     x, *others = call.tensors
     match = re.search(r"(\d)d", call.op)
     space = int(match[1]) if match else 2
@@ -47,7 +47,7 @@ def pool(coupling: Coupling, call: Call) -> None:
 
 
 @rule("pixel_shuffle")
-def pixel_shuffle(coupling: Coupling, call: Call) -> None:
+def pixel_shuffle(coupling: Coupling, call: OpCall) -> None:
     """Channels are (channels, r, r): a channel goes with all of its r² parts."""
     x, out, factor = call["self"], call.out, call["upscale_factor"]
     *outer, channels, height, width = coupling.axes(x)
@@ -58,7 +58,7 @@ def pixel_shuffle(coupling: Coupling, call: Call) -> None:
 
 
 @rule("pixel_unshuffle")
-def pixel_unshuffle(coupling: Coupling, call: Call) -> None:
+def pixel_unshuffle(coupling: Coupling, call: OpCall) -> None:
     x, out, factor = call["self"], call.out, call["downscale_factor"]
     *outer, channels, height, width = coupling.axes(x)
     for axis in (height, width):
@@ -68,7 +68,7 @@ def pixel_unshuffle(coupling: Coupling, call: Call) -> None:
 
 
 @rule("channel_shuffle", "native_channel_shuffle")
-def channel_shuffle(coupling: Coupling, call: Call) -> None:
+def channel_shuffle(coupling: Coupling, call: OpCall) -> None:
     """Channels (groups, width) become (width, groups); the number of groups stays."""
     x, groups = call["self"], call["groups"]
     axes = list(coupling.axes(x))

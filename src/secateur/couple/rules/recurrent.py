@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from secateur.capture import Call, Value
+from secateur.capture import OpCall, Value
 from secateur.couple.axes import concatenate
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import rule
@@ -14,7 +14,7 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 @rule(*_GATES)
-def recurrent(coupling: Coupling, call: Call) -> None:
+def recurrent(coupling: Coupling, call: OpCall) -> None:
     """A hidden unit owns one row in every gate, and goes from all of them; all layers share the state's width."""
     x, weights = call["input"], call["params"]
     states = call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
@@ -39,7 +39,7 @@ def recurrent(coupling: Coupling, call: Call) -> None:
 
 
 def _cell(
-    coupling: Coupling, call: Call, weights: Sequence[Value], below: Axis, outer: Sequence[Axis]
+    coupling: Coupling, call: OpCall, weights: Sequence[Value], below: Axis, outer: Sequence[Axis]
 ) -> tuple[Axis, Axis]:
     """Couples the weights of one layer in one direction; returns its output axis and the axis of its inner state,
     which are the same unless the layer projects its output."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secateur.capture import Call
+from secateur.capture import OpCall
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import dimensions, pointwise, rule
 from secateur.couple.units import fixed_axis
@@ -14,7 +14,7 @@ _NAMES_A_COORDINATE = ("argmax", "argmin", "median", "nanmedian")
     *"""sum mean amax amin var std var_mean std_mean norm linalg_vector_norm logsumexp prod any all max min argmax
     argmin median nansum nanmean""".split()
 )
-def reduce(coupling: Coupling, call: Call) -> None:
+def reduce(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     if "other" in call.args:  # torch.max of two tensors
         return pointwise(coupling, call)
@@ -34,7 +34,7 @@ def reduce(coupling: Coupling, call: Call) -> None:
 
 
 @rule(*"softmax _softmax log_softmax _log_softmax _safe_softmax cumsum cumprod logcumsumexp".split())
-def normalise(coupling: Coupling, call: Call) -> None:
+def normalise(coupling: Coupling, call: OpCall) -> None:
     axes = coupling.axes(call["self"])
     for out in call.outputs:
         coupling.set(out, axes, call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from secateur.capture import Call, Value
+from secateur.capture import OpCall, Value
 from secateur.couple.units import Axis, fixed_axis
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "Rule", "broadcast", "dimension", "dimensions", "pointwise", "rule", "rule_for", "unknown"]
 
-Rule = Callable[["Coupling", Call], None]
+Rule = Callable[["Coupling", OpCall], None]
 RULES: dict[str, Rule] = {}
 
 
@@ -28,12 +28,12 @@ def rule(*operators: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def rule_for(call: Call) -> Rule:
+def rule_for(call: OpCall) -> Rule:
     known = RULES.get(call.op) or RULES.get(call.op.rstrip("_"))
     return known or (pointwise if call.pointwise else unknown)
 
 
-def unknown(coupling: Coupling, call: Call) -> None:
+def unknown(coupling: Coupling, call: OpCall) -> None:
     """Nothing is known about the operator, so everything that it touches stays."""
     for value in call.tensors:
         for axis in coupling.axes(value):
@@ -42,7 +42,7 @@ def unknown(coupling: Coupling, call: Call) -> None:
         coupling.set_fixed(out, call)
 
 
-def pointwise(coupling: Coupling, call: Call) -> None:
+def pointwise(coupling: Coupling, call: OpCall) -> None:
     """Coordinates that broadcast onto each other go together."""
     for out in call.outputs:
         if out is not None:
@@ -50,7 +50,7 @@ def pointwise(coupling: Coupling, call: Call) -> None:
             coupling.set(out, broadcast(coupling, call, inputs, out.shape), call)
 
 
-def broadcast(coupling: Coupling, call: Call, values: Sequence[Value], shape: Sequence[int]) -> list[Axis]:
+def broadcast(coupling: Coupling, call: OpCall, values: Sequence[Value], shape: Sequence[int]) -> list[Axis]:
     axes: list[Axis | None] = [None] * len(shape)
     for value in values:
         offset = len(shape) - len(value.shape)

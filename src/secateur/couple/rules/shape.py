@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from secateur.capture import Call, Value
+from secateur.capture import OpCall, Value
 from secateur.couple.axes import concatenate, merge, reshape
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import dimension, dimensions, pointwise, rule, unknown
@@ -14,7 +14,7 @@ from secateur.couple.units import FIXED, fixed_axis
 
 
 @rule(*"_unsafe_view reshape flatten unflatten _reshape_alias squeeze unsqueeze reshape_as ravel".split(), "view")
-def view(coupling: Coupling, call: Call) -> None:
+def view(coupling: Coupling, call: OpCall) -> None:
     x, out = call["self"], call.out
     if "dtype" in call.args and "size" not in call.args and out.shape == x.shape:
         return pointwise(coupling, call)
@@ -29,7 +29,7 @@ def view(coupling: Coupling, call: Call) -> None:
 
 
 @rule("permute", "transpose", "t", "swapaxes", "numpy_T", "mT", "adjoint")
-def permute(coupling: Coupling, call: Call) -> None:
+def permute(coupling: Coupling, call: OpCall) -> None:
     x, ndim = call["self"], len(call["self"].shape)
     if call.out is x:
         return unknown(coupling, call)
@@ -50,7 +50,7 @@ def permute(coupling: Coupling, call: Call) -> None:
 
 
 @rule("expand")
-def expand(coupling: Coupling, call: Call) -> None:
+def expand(coupling: Coupling, call: OpCall) -> None:
     """A repeated coordinate is alike everywhere, so each repetition may go on its own."""
     x, out = call["self"], call.out
     new = len(out.shape) - len(x.shape)
@@ -66,7 +66,7 @@ def expand(coupling: Coupling, call: Call) -> None:
 
 
 @rule("repeat")
-def repeat(coupling: Coupling, call: Call) -> None:
+def repeat(coupling: Coupling, call: OpCall) -> None:
     x, out = call["self"], call.out
     axes = [fixed_axis(1)] * (len(out.shape) - len(x.shape)) + coupling.axes(x)
     repeated = [
@@ -77,7 +77,7 @@ def repeat(coupling: Coupling, call: Call) -> None:
 
 
 @rule("repeat_interleave")
-def repeat_interleave(coupling: Coupling, call: Call) -> None:
+def repeat_interleave(coupling: Coupling, call: OpCall) -> None:
     x, repeats = call["self"], call["repeats"]
     if not isinstance(repeats, int) or call["dim"] is None:
         return unknown(coupling, call)
@@ -87,7 +87,7 @@ def repeat_interleave(coupling: Coupling, call: Call) -> None:
 
 
 @rule("cat", "concat", "concatenate")
-def cat(coupling: Coupling, call: Call) -> None:
+def cat(coupling: Coupling, call: OpCall) -> None:
     out = call.out
     d = dimension(call["dim"], len(out.shape))
     given = call["tensors"]
@@ -102,7 +102,7 @@ def cat(coupling: Coupling, call: Call) -> None:
 
 
 @rule("stack")
-def stack(coupling: Coupling, call: Call) -> None:
+def stack(coupling: Coupling, call: OpCall) -> None:
     values, out = call["tensors"], call.out
     d = dimension(call["dim"], len(out.shape))
     axes = list(coupling.axes(values[0]))
@@ -112,7 +112,7 @@ def stack(coupling: Coupling, call: Call) -> None:
 
 
 @rule("slice", "narrow")
-def take_slice(coupling: Coupling, call: Call) -> None:
+def take_slice(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     d = dimension(call["dim"] or 0, len(x.shape))
     length = x.shape[d]
@@ -128,7 +128,7 @@ def take_slice(coupling: Coupling, call: Call) -> None:
     return _take(coupling, call, x, call.out, d, np.asarray(positions))
 
 
-def _take_strided(coupling: Coupling, call: Call, x: Value, d: int, positions: range) -> None:
+def _take_strided(coupling: Coupling, call: OpCall, x: Value, d: int, positions: range) -> None:
     """Every s-th coordinate: the code will again take every s-th, so s neighbours go together."""
     length, step = x.shape[d], positions.step
     axes = list(coupling.axes(x))
@@ -144,7 +144,7 @@ def _take_strided(coupling: Coupling, call: Call, x: Value, d: int, positions: r
     coupling.set(call.out, axes, call)
 
 
-def _take(coupling: Coupling, call: Call, x: Value, out: Value, d: int, positions: np.ndarray) -> None:
+def _take(coupling: Coupling, call: OpCall, x: Value, out: Value, d: int, positions: np.ndarray) -> None:
     axes = list(coupling.axes(x))
     if len(positions) == 1:
         coupling.pin(call, axes[d][:, positions], "a single coordinate is taken")
@@ -153,7 +153,7 @@ def _take(coupling: Coupling, call: Call, x: Value, out: Value, d: int, position
 
 
 @rule(*"split split_with_sizes chunk unsafe_split unsafe_split_with_sizes unsafe_chunk split_copy".split())
-def split(coupling: Coupling, call: Call) -> None:
+def split(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     d = dimension(call["dim"] or 0, len(x.shape))
     outputs = [value for value in call.outputs if value is not None]
@@ -182,7 +182,7 @@ def split(coupling: Coupling, call: Call) -> None:
 
 
 @rule("select")
-def select(coupling: Coupling, call: Call) -> None:
+def select(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     d, axes = dimension(call["dim"], len(x.shape)), coupling.axes(x)
     coupling.pin(call, axes[d], "a coordinate is picked by its number")
@@ -190,7 +190,7 @@ def select(coupling: Coupling, call: Call) -> None:
 
 
 @rule("unbind")
-def unbind(coupling: Coupling, call: Call) -> None:
+def unbind(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     d, axes = dimension(call["dim"], len(x.shape)), coupling.axes(x)
     coupling.pin(call, axes[d], "it is taken apart")
@@ -199,7 +199,7 @@ def unbind(coupling: Coupling, call: Call) -> None:
 
 
 @rule("roll")
-def roll(coupling: Coupling, call: Call) -> None:
+def roll(coupling: Coupling, call: OpCall) -> None:
     """The wrapped coordinates are kept by the size constraint on the shift; the others just move."""
     x = call["self"]
     axes = list(coupling.axes(x))
@@ -213,14 +213,14 @@ def roll(coupling: Coupling, call: Call) -> None:
 
 
 @rule("flip")
-def flip(coupling: Coupling, call: Call) -> None:
+def flip(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     flipped = dimensions(call["dims"], len(x.shape))
     coupling.set(call.out, [a[:, ::-1] if i in flipped else a for i, a in enumerate(coupling.axes(x))], call)
 
 
 @rule("constant_pad_nd")
-def constant_pad(coupling: Coupling, call: Call) -> None:
+def constant_pad(coupling: Coupling, call: OpCall) -> None:
     """Padding adds coordinates that are alike and may go; how many there are is checked where Python gave it."""
     x, out = call["self"], call.out
     axes = list(coupling.axes(x))
@@ -240,7 +240,7 @@ def constant_pad(coupling: Coupling, call: Call) -> None:
 
 
 @rule(*(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
-def mirrored_pad(coupling: Coupling, call: Call) -> None:
+def mirrored_pad(coupling: Coupling, call: OpCall) -> None:
     x, out = call["self"], call.out
     axes = list(coupling.axes(x))
     for i in range(len(call["padding"]) // 2):
@@ -251,7 +251,7 @@ def mirrored_pad(coupling: Coupling, call: Call) -> None:
 
 
 @rule("unfold")
-def unfold(coupling: Coupling, call: Call) -> None:
+def unfold(coupling: Coupling, call: OpCall) -> None:
     """Tensor.unfold: overlapping windows along one axis."""
     x, out = call["self"], call.out
     d = dimension(call["dimension"], len(x.shape))
