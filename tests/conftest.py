@@ -22,6 +22,7 @@ from secateur.bench.hardware_cache import hardware_file
 from secateur.bench.machine import this_machine
 from secateur.channels import anatomy, planning
 from secateur.channels.dissection import Dissection, dissect
+from secateur.couple import coupling
 from tests.support.cutting import Net, image, net
 from tests.support.models import ConvNet, blobs
 
@@ -74,6 +75,12 @@ def _cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SECATEUR_CACHE", str(HOME.caches / f"test-{next(CACHES)}"))
     yield
     HOME.assert_untouched()
+
+
+@pytest.fixture(autouse=True)
+def _rules_make_no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that fails makes its operator unknown, which is right for users and would hide bugs here."""
+    monkeypatch.setattr(coupling, "FORGIVEN", ())
 
 
 @pytest.fixture

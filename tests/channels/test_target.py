@@ -28,6 +28,7 @@ from secateur.channels.target.slots import Layer
 from secateur.examples.mobilenet_v2 import MobileNetV2
 from secateur.examples.small_resnet import SmallResNet
 from secateur.plans.outcome import Outcome, TargetUnreachable
+from secateur.plans.plan import GroupCut
 from tests.support.models import ConvNet
 
 IMAGE = torch.randn(1, 1, 28, 28, generator=torch.Generator().manual_seed(0))
@@ -96,27 +97,61 @@ def left_of(model: nn.Module, plan: secateur.Plan, inputs: Tensor) -> dict[str, 
     return {"macs": count_macs(cut, inputs), "params": size.parameters, "size": size.file_bytes}
 
 
-@pytest.mark.parametrize("scope", ["global", "layer"])
-@pytest.mark.parametrize("target", ["macs=50%", "macs=2M", "params=30K", "params=0.7", "size=100KB", "size=25%"])
-def test_a_counted_target_is_met_within_one_step(model: SmallResNet, target: str, scope: Any) -> None:
-    plan = secateur.plan_channels(model, IMAGE, target=target, scope=scope)
+TARGETS = ["macs=50%", "macs=2M", "params=30K", "params=0.7", "size=100KB", "size=25%"]
+
+
+def require_met(model: nn.Module, plan: secateur.Plan) -> Outcome:
     met = plan.outcome
     assert met is not None
-    left = left_of(model, plan, IMAGE)[met.what]
-    assert left == met.reached <= met.asked < met.dense
+    assert left_of(model, plan, IMAGE)[met.what] == met.reached <= met.asked < met.dense
+    return met
+
+
+def with_a_step_more(model: nn.Module, plan: secateur.Plan, group: GroupCut) -> secateur.Plan:
+    step = 16 if group.before >= 64 else 8
+    after = {g.name: min(g.before, g.after + step * (g is group)) for g in plan.groups}
+    return secateur.plan_channels(model, IMAGE, per_layer={g.name: 1 - after[g.name] / g.before for g in plan.groups})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_counted_target_is_met_within_one_step(model: SmallResNet, target: str) -> None:
+    plan = secateur.plan_channels(model, IMAGE, target=target)
+    met = require_met(model, plan)
     for group in plan.groups:
-        step = 16 if group.before >= 64 else 8
-        fewer = {g.name: 1 - min(g.before, g.after + step * (g is group)) / g.before for g in plan.groups}
-        amounts = {name: max(0.0, amount) for name, amount in fewer.items()}
-        more = secateur.plan_channels(model, IMAGE, per_layer=amounts)
+        more = with_a_step_more(model, plan, group)
         assert left_of(model, more, IMAGE)[met.what] > met.asked, f"{group.name} lost a step in vain"
 
 
-def test_a_uniform_target_takes_about_the_same_share_of_every_group(model: SmallResNet) -> None:
-    plan = secateur.plan_channels(model, IMAGE, target="params=30%", scope="layer")
-    shares = [group.after / group.before for group in plan.groups]
-    assert max(shares) - min(shares) <= 0.25
-    assert len(shares) == 4
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_uniform_target_takes_the_same_share_of_every_group_within_one_step(model: SmallResNet, target: str) -> None:
+    plan = secateur.plan_channels(model, IMAGE, target=target, scope="layer")
+    met = require_met(model, plan)
+    lost = {group.name: 1 - group.after / group.before for group in plan.groups}
+    shares = [lost.get(group.name, 0.0) for group in secateur.inspect(model, IMAGE).groups]
+    assert max(shares) - min(shares) <= 0.25, "a step is a quarter of every group here"
+    for group in plan.groups:
+        if lost[group.name] == max(shares):
+            more = with_a_step_more(model, plan, group)
+            assert left_of(model, more, IMAGE)[met.what] > met.asked, f"{group.name} lost a step in vain"
+
+
+def test_no_group_stays_whole_while_others_lose_half() -> None:
+    """The dearest group was given all of its channels back, though the same share was to go of every group."""
+    model = SmallResNet(widths=(16, 16, 16)).eval()
+    plan = secateur.plan_channels(model, IMAGE, target="params=35%", scope="layer")
+    left = {group.name: group.after for group in plan.groups}
+    assert left.keys() == {group.name for group in secateur.inspect(model, IMAGE).groups}
+    assert max(left.values()) - min(left.values()) <= 4
+
+
+@pytest.mark.parametrize(("multiple_of", "step"), [(None, 4), (1, 1), (2, 2), (3, 3), (8, 8)])
+def test_the_steps_of_a_search_follow_a_multiple_that_was_asked_for(multiple_of: int | None, step: int) -> None:
+    """Two layers of the same width, so that every channel costs the same and the count that is left is known."""
+    model = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 8))
+    for share in (0.4, 0.55, 0.9):
+        plan = secateur.plan_channels(model, torch.randn(1, 8), target=f"macs={share}", multiple_of=multiple_of)
+        (group,) = plan.groups
+        assert group.after == int(share * 24 / step + 1e-9) * step
 
 
 def test_depthwise_convolutions_stay_on_multiples_of_4() -> None:

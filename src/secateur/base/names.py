@@ -6,10 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from glob import escape
+from typing import TYPE_CHECKING, TypeVar
 
 from secateur.base.errors import UsageError
 from secateur.base.text import some_of
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["LeftAlone", "first_match", "left_alone_lines", "listed", "matches_any", "require_known"]
 
@@ -51,14 +55,24 @@ def left_alone_lines(left_alone: Sequence[LeftAlone]) -> list[str]:
     return [f"left alone: {some_of(names)}: {reason}" for reason, names in by_reason.items()]
 
 
-def listed(option: str, patterns: Iterable[str]) -> list[str]:
-    """The patterns as a list, whatever they came in: a generator would be empty at its second use."""
+def listed(option: str, patterns: Iterable[str | nn.Module], model: nn.Module) -> list[str]:
+    """The patterns as a list, whatever they came in (a generator would be empty at its second use); modules of the
+    model by their names."""
     if isinstance(patterns, str) or not isinstance(patterns, Iterable):
         raise UsageError(f"{option} is {patterns!r}; give a list of names, such as {option}=['classifier'].")
-    listed = list(patterns)
-    if any(not isinstance(pattern, str) for pattern in listed):
-        raise UsageError(f"{option} holds something other than names; give a list such as {option}=['classifier'].")
-    return listed
+    return [_as_name(option, pattern, model) for pattern in patterns]
+
+
+def _as_name(option: str, pattern: object, model: nn.Module) -> str:
+    if isinstance(pattern, str):
+        return pattern
+    for name, module in model.named_modules():
+        if module is pattern:
+            return escape(name) or "*"
+    raise UsageError(
+        f"{option} holds a {type(pattern).__name__} that is no layer of the model; give its layers, or names such as "
+        f"{option}=['classifier']."
+    )
 
 
 def require_known(option: str, patterns: Iterable[str], names: Sequence[str]) -> None:

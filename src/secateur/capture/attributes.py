@@ -32,7 +32,7 @@ _DEEPEST = 3
 
 @contextmanager
 def sizes_with_origin(model: nn.Module) -> Iterator[dict[Attribute, int]]:
-    """Every size attribute is a `TracedSize` inside; yields the values they have. `unchanged` puts the plain ints back."""
+    """Every size attribute is a `TracedSize` inside; yields their values. `unchanged` puts the plain ints back."""
     found: dict[Attribute, int] = {}
     for path, module in model.named_modules():
         holder = module.__dict__

@@ -89,5 +89,4 @@ def inspect(model: nn.Module, example_inputs: Any) -> Anatomy:
                     round(macs.saved(one_left)),
                 )
             )
-    total = sum(parameter.numel() for parameter in unwrap(model).parameters())
-    return Anatomy(tuple(summaries), tuple(dissection.left_alone), total, dissection.macs)
+    return Anatomy(tuple(summaries), dissection.left_alone, round(parameters.total({})), round(macs.total({})))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -13,7 +13,20 @@ from secateur.base import UsageError
 from secateur.channels.rounding import Alignment
 from secateur.couple import Bundle, Group
 
-__all__ = ["Budget", "allowed_steps", "choose_steps", "lowest_first", "lowest_units", "steps_for"]
+__all__ = [
+    "NO_UNITS",
+    "Budget",
+    "ScoresByGroup",
+    "allowed_steps",
+    "choose_steps",
+    "lowest_first",
+    "lowest_units",
+    "steps_for",
+]
+
+ScoresByGroup = Mapping[int, NDArray[np.float64]]
+"""By the index of a group, one number for each of its units."""
+NO_UNITS: NDArray[np.int64] = np.empty(0, np.int64)
 
 # A search may choose any width, so it need not take one that is sure to be slow.
 _SEARCH_STEP = 4
@@ -38,41 +51,36 @@ class Budget:
 
 
 def choose_steps(
-    bundles: Sequence[Bundle],
-    amounts: Mapping[int, float],
-    shares: Mapping[int, float],
-    scores: Mapping[int, NDArray[np.float64]],
-    already: NDArray[np.int64],
+    amounts: Mapping[Bundle, float],
+    shares: Mapping[Bundle, float],
+    scores: ScoresByGroup,
+    gone: NDArray[np.int64],
     budget: Budget,
-) -> dict[int, int]:
-    """How many steps each bundle loses in all, by its id.
-
-    By the same id, `amounts` are what was asked for, and `shares` what that means for the bundle as it is now.
-    """
+) -> dict[Bundle, int]:
+    """How many steps each bundle loses in all: `amounts` are what was asked for, and `shares` what that means for the
+    bundle as it is now."""
     if budget.scope == "global":
-        return _global_steps(bundles, amounts, shares, scores, set(already.tolist()), budget)
-    return {id(bundle): _rounded(bundle, shares[id(bundle)] * bundle.steps, budget) for bundle in bundles}
+        return _global_steps(amounts, shares, scores, set(gone.tolist()), budget)
+    return {bundle: steps_for(bundle, share, budget) for bundle, share in shares.items()}
 
 
 def lowest_units(
-    bundles: Sequence[Bundle],
-    steps: Mapping[int, int],
-    scores: Mapping[int, NDArray[np.float64]],
-    already: NDArray[np.int64],
+    steps: Mapping[Bundle, int], scores: ScoresByGroup, gone: NDArray[np.int64] = NO_UNITS
 ) -> NDArray[np.int64]:
-    """The units that go: those of `already`, and the lowest-scoring others."""
-    gone = set(already.tolist())
-    dead = [already]
-    for bundle in bundles:
+    """The units that go when each bundle loses so many steps: those that are gone, and the lowest-scoring others."""
+    known, dead = set(gone.tolist()), [gone]
+    for bundle, lost in steps.items():
         for group in bundle.groups:
-            order = lowest_first(group, scores[group.index], gone)
-            dead.append(group.units[order[: bundle.removed(group, steps[id(bundle)])]])
+            order = lowest_first(group, scores[group.index], known)
+            dead.append(group.units[order[: bundle.removed(group, lost)]])
     return np.unique(np.concatenate(dead))
 
 
 def allowed_steps(bundle: Bundle, budget: Budget) -> list[int]:
     """The numbers of steps that a bundle may lose, beginning with none: what stays is aligned and above the floor."""
-    multiple = max(budget.multiple(bundle), _SEARCH_STEP if bundle.steps >= 4 * _SEARCH_STEP else 1)
+    multiple = budget.multiple(bundle)
+    if not budget.alignment.asked and bundle.steps >= 4 * _SEARCH_STEP:
+        multiple = max(multiple, _SEARCH_STEP)
     least = max(1, ceil(budget.floor * bundle.steps))
     kept = range((bundle.steps - 1) // multiple * multiple, 0, -multiple)
     return [0, *(bundle.steps - left for left in kept if left >= least)]
@@ -96,24 +104,23 @@ def _rounded(bundle: Bundle, removed: float, budget: Budget, floor: float = 0.0)
 
 
 def _global_steps(
-    bundles: Sequence[Bundle],
-    amounts: Mapping[int, float],
-    shares: Mapping[int, float],
-    scores: Mapping[int, NDArray[np.float64]],
+    amounts: Mapping[Bundle, float],
+    shares: Mapping[Bundle, float],
+    scores: ScoresByGroup,
     gone: set[int],
     budget: Budget,
-) -> dict[int, int]:
+) -> dict[Bundle, int]:
     """The lowest-scoring steps of all bundles with the same amount, ranked together."""
-    chosen: dict[int, int] = {}
-    for amount in sorted({amounts[id(bundle)] for bundle in bundles}):
-        pool = [bundle for bundle in bundles if amounts[id(bundle)] == amount]
+    chosen: dict[Bundle, int] = {}
+    for amount in sorted(set(amounts.values())):
+        pool = [bundle for bundle in shares if amounts[bundle] == amount]
         ranked = sorted(
             (score, i, step)
             for i, bundle in enumerate(pool)
             for step, score in enumerate(_step_scores(bundle, scores, gone))
         )
         removed = [0] * len(pool)
-        wanted = sum(shares[id(bundle)] * bundle.units for bundle in pool)
+        wanted = sum(shares[bundle] * bundle.units for bundle in pool)
         taken = 0.0
         for _, i, _ in ranked:
             bundle = pool[i]
@@ -122,11 +129,11 @@ def _global_steps(
                 removed[i] += 1
                 taken += cost
         for bundle, count in zip(pool, removed, strict=True):
-            chosen[id(bundle)] = _rounded(bundle, count, budget, budget.floor)
+            chosen[bundle] = _rounded(bundle, count, budget, budget.floor)
     return chosen
 
 
-def _step_scores(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]], gone: set[int]) -> NDArray[np.float64]:
+def _step_scores(bundle: Bundle, scores: ScoresByGroup, gone: set[int]) -> NDArray[np.float64]:
     """The mean score of each step, lowest first, every group relative to its own mean."""
     total = np.zeros(bundle.steps)
     for group in bundle.groups:

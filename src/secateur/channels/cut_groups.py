@@ -30,8 +30,7 @@ class CutGroup:
 
 def find_cut_groups(model: nn.Module, example_inputs: Any, keep: Sequence[str]) -> list[CutGroup]:
     dissection = dissect(model, example_inputs)
-    parameters = [name for leaf in dissection.trace.leaves if leaf.kind == "parameter" for name in leaf.names]
-    require_known("keep", keep, parameters)
+    require_known("keep", keep, dissection.parameter_names)
     bundles = [bundle for bundle in dissection.bundles if not matches_any(keep, _makers(dissection, [bundle]))]
     parts = _told_apart(dissection, bundles)
     return [_cut_group(dissection, part, parts) for part in parts]
@@ -60,8 +59,7 @@ def _key(dissection: Dissection, part: Sequence[Bundle], parts: Iterable[Sequenc
 
 def _makers(dissection: Dissection, part: Iterable[Bundle]) -> list[str]:
     """The parameters that make the channels, by all of their names: what `per_layer` goes by."""
-    groups = [group for bundle in part for group in bundle.groups]
-    return [name for group in groups for member in dissection.producers(group) for name in member.leaf.names]
+    return dissection.producer_names(group for bundle in part for group in bundle.groups)
 
 
 def _cut_group(dissection: Dissection, part: Sequence[Bundle], parts: Iterable[Sequence[Bundle]]) -> CutGroup:

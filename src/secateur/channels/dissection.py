@@ -1,4 +1,4 @@
-"""`dissect`: one pass of a model captured and coupled, with everything that the stops after it need."""
+"""`dissect`: the passes from a model to what of it can be cut, in order. Begin to read here."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
@@ -23,6 +23,7 @@ from secateur.couple import (
     Coupling,
     Group,
     Member,
+    Reason,
     Removal,
     Requirements,
     System,
@@ -35,9 +36,29 @@ from secateur.couple import (
 __all__ = ["Dissection", "dissect"]
 
 
+def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
+    """From a model to what of it can be cut, pass by pass."""
+    require_module(model)
+    module = unwrap(model)
+    _require_plain_parameters(module)
+    with _no_garbage_collection():
+        # One forward pass as a list of calls, with the sizes that Python code read and gave.
+        trace = capture(module, *as_call(example_inputs))
+        # Rule by rule, which coordinates of which tensors live and die together.
+        coupling = Coupling(trace).run()
+        # What the code demands of its sizes once coordinates are gone; what follows whatever is cut is drawn at once.
+        requirements = Requirements(coupling)
+        system = System(settle(requirements), trace.attributes)
+        coupling.units.settle()
+        # Units that occur in the same places, then the smallest sets of them that can be cut so that all sizes fit.
+        groups = [group for group in find_groups(coupling, requirements.count_axes) if len(group) > 1]
+        bundles, refused = find_bundles(coupling.units, groups, requirements.count_axes, system)
+    return Dissection(trace, coupling, requirements.count_axes, system, groups, bundles, refused)
+
+
 @dataclass(frozen=True, eq=False)
 class Dissection:
-    """The coupled model: every stop between capture and plan, for the ones that come after."""
+    """The coupled model, for the stops that come after."""
 
     trace: Trace
     coupling: Coupling
@@ -45,7 +66,14 @@ class Dissection:
     system: System
     groups: Sequence[Group]
     bundles: Sequence[Bundle]
-    left_alone: Sequence[LeftAlone]
+    refused: Sequence[tuple[Group, Reason]]
+    """Groups that no set of groups can be cut with."""
+
+    @cached_property
+    def left_alone(self) -> tuple[LeftAlone, ...]:
+        """What cannot be cut, and because of which operator."""
+        reasons = [LeftAlone(self.name(group), str(reason)) for group, reason in self.refused]
+        return (*reasons, *_pinned_layers(self))
 
     @property
     def leaves(self) -> list[Value]:
@@ -60,6 +88,14 @@ class Dissection:
         weights = [m for m in group.members if m.leaf.kind == "parameter" and len(m.leaf.shape) >= 2]
         outputs = [m for m in weights if (m.leaf.index, m.axis) not in self.coupling.contracted_leaves]
         return outputs or weights or [m for m in group.members if m.leaf.kind == "parameter"]
+
+    def producer_names(self, groups: Iterable[Group]) -> list[str]:
+        """The parameters that make the groups' channels, by all of their names."""
+        return [name for group in groups for member in self.producers(group) for name in member.leaf.names]
+
+    @property
+    def parameter_names(self) -> list[str]:
+        return [name for leaf in self.trace.leaves if leaf.kind == "parameter" for name in leaf.names]
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -104,29 +140,10 @@ class Dissection:
     def kind(self, group: Group) -> str:
         return "heads" if group.is_heads and group.alternatives else "channels"
 
-    @property
-    def macs(self) -> int:
-        return sum(contraction.macs for contraction in self.coupling.contractions)
-
-    def parameters_of(self, leaves: Iterable[Value]) -> int:
-        return sum(prod(leaf.shape) for leaf in leaves if leaf.kind == "parameter")
-
-    def parameters_left(self, removal: Removal, leaves: Iterable[Value]) -> int:
-        axes = self.coupling.axes
-        return sum(prod(map(removal.count, axes(leaf))) for leaf in leaves if leaf.kind == "parameter")
-
-    def macs_left(self, removal: Removal) -> int:
-        return sum(map(removal.macs, self.coupling.contractions))
-
-
-def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
-    """Captures one pass and couples it."""
-    require_module(model)
-    module = unwrap(model)
-    _require_plain_parameters(module)
-    args, kwargs = as_call(example_inputs)
-    with _no_garbage_collection():
-        return _dissected(capture(module, args, kwargs))
+    def sum_by_unit(self, group: Group, member: Member, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Numbers for the coordinates of a member, added up for each unit of the group."""
+        axis = self.coupling.axes(member.leaf)[member.axis]
+        return group.sum_by_unit(self.coupling.units.resolve(axis), numbers)
 
 
 @contextmanager
@@ -140,22 +157,6 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _dissected(trace: Trace) -> Dissection:
-    coupling = Coupling(trace).run()
-    requirements = Requirements(coupling)
-    constraints = settle(requirements)
-    coupling.units.settle()
-    system = System(constraints, trace.attributes)
-    groups = [group for group in find_groups(coupling, requirements.count_axes) if len(group) > 1]
-    bundles, refused = find_bundles(coupling.units, groups, requirements.count_axes, system)
-    order = {group.index: group.members[0].leaf.index for group in groups}
-    bundles.sort(key=lambda bundle: min(order[group.index] for group in bundle.groups))
-    bare = Dissection(trace, coupling, requirements.count_axes, system, groups, bundles, ())
-    reasons = [LeftAlone(bare.name(group), str(reason)) for group, reason in refused]
-    left_alone = [*reasons, *_pinned_layers(bare)]
-    return replace(bare, left_alone=left_alone)
 
 
 def module_of(parameter: str) -> str:

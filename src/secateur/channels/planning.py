@@ -21,11 +21,12 @@ from secateur.base import (
 )
 from secateur.channels.budget import Budget
 from secateur.channels.dissection import dissect
+from secateur.channels.given import find_given
 from secateur.channels.rounding import find_alignment
 from secateur.channels.scores import ChannelScorer
-from secateur.channels.select import NothingToCut, Planner
+from secateur.channels.select import NothingToCut, by_amounts, find_cuttable, plan_of, select
 from secateur.channels.sensitivity_curves import Sensitivity
-from secateur.channels.target.goal import parse_goal
+from secateur.channels.target.goal import Goal, parse_goal
 from secateur.channels.target.importance import by_score, by_sensitivity
 from secateur.channels.target.meet import Bench, Search, meet_goal
 from secateur.plans import Plan
@@ -39,11 +40,12 @@ def plan_channels(
     example_inputs: Any,
     amount: Amount | None = None,
     *,
-    target: str | None = None,
+    target: str | Goal | None = None,
     scope: Literal["layer", "global"] | None = None,
-    score: Score = "l1",
+    score: Score | Mapping[str, Sequence[float] | Tensor] = "l1",
     multiple_of: int | None = None,
-    keep: Sequence[str] = (),
+    keep: Sequence[str | nn.Module] = (),
+    keep_indices: Mapping[str, Sequence[int]] | None = None,
     per_layer: Mapping[str, Amount] | None = None,
     iterations: int = 1,
     floor: float = 0.1,
@@ -67,10 +69,14 @@ def plan_channels(
             divided by their mean so that layers compare. With an amount the default is "layer", with a target
             "global": the least importance for what is saved.
         score: "l1", "l2", "batch-norm", "taylor" (needs gradients), "activation" (runs the model on `data`), "random",
-            or a function of a weight's name and values.
+            or a function of a weight's name and values. Or a dict from layers to one number for each output channel,
+            such as {"conv1": tensor_of_32}; layers that are not named are scored by "l1".
         multiple_of: round the channels that stay to multiples of this, in every group. By default to what hardware
             likes: 16 from 64 channels on, 8 from 32 on, and at least 4 in depthwise convolutions.
-        keep: names of layers, with wildcards, that keep all of their own channels; their inputs may still shrink.
+        keep: layers, as modules or by name with wildcards, that keep all of their own channels; their inputs may still
+            shrink.
+        keep_indices: the very output channels that stay, by layer, such as {"conv1": [0, 3, 5]}; coupled layers
+            follow. Without an amount, nothing else is cut.
         per_layer: amounts for single layers, by name or wildcard; the first that fits counts.
         iterations: rank again after every so many-th part of the amount, over what is then left.
         floor: with scope "global" or a target, the share of every group that stays at least; one unit always stays.
@@ -89,27 +95,34 @@ def plan_channels(
     if batch is not None:
         example_inputs = with_batch(example_inputs, batch)
     dissection = dissect(module, example_inputs)
-    planner = Planner(module, dissection, listed("keep", keep), per_layer or {}, previous)
-    scorer = ChannelScorer(module, dissection, score, data or (example_inputs,))
-    planner.set_scorer(scorer)
+    given = find_given(dissection, score, keep_indices)
+    scorer = ChannelScorer(module, dissection, score, data or (example_inputs,), given.scores)
+    cuttable = find_cuttable(dissection, scorer, listed("keep", keep, module), per_layer or {}, given)
     alignment = find_alignment(module, dissection, multiple_of, previous)
+    budget = Budget(scope or ("layer" if target is None else "global"), alignment, floor)
+    make_plan = partial(
+        plan_of,
+        dissection=dissection,
+        module=module,
+        scope=budget.scope,
+        score=scorer.name,
+        example_inputs=example_inputs,
+    )
     if target is None:
-        budget = Budget(scope or "layer", alignment, floor)
-        planner.choose(amount, budget, iterations)
-        plan = planner.plan(budget.scope, scorer.name, example_inputs)
+        cuttable = cuttable.with_amount(amount, given)
+        choose = by_amounts(cuttable.amounts, scorer, given, budget, iterations, previous)
+        plan = make_plan(select(dissection, cuttable, choose))
         alignment.warn_of(plan.groups)
         return plan
-
-    budget = Budget(scope or "global", alignment, floor)
     importance = by_score(dissection) if sensitivity is None else by_sensitivity(sensitivity, dissection)
     bench = Bench(runtime, threads, batch_of(example_inputs), example_inputs, cache_folder(), progress)
-    make_plan = partial(planner.plan, budget.scope, scorer.name, example_inputs)
-    return meet_goal(parse_goal(target), Search(planner, budget, importance), bench, make_plan)
+    search = Search(dissection, module, cuttable, scorer, given, budget, importance)
+    return meet_goal(parse_goal(target), search, bench, make_plan)
 
 
 def _require_options(
     amount: Amount | None,
-    target: str | None,
+    target: str | Goal | None,
     scope: str | None,
     iterations: int,
     data: Iterable[Any],

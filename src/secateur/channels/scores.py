@@ -2,7 +2,8 @@
 
 "l1" is the sum of magnitudes, "l2" the Euclidean norm, "taylor" the sum of |w · ∂loss/∂w|; "batch-norm" is the size of
 the batch norm's scale, "activation" the mean magnitude of what the channel carries, "random" a control. A function
-of a weight's name and values that returns importances of the same shape is summed up like "l1".
+of a weight's name and values that returns importances of the same shape is summed up like "l1". Where the caller gives
+the numbers of a group, those count.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from torch import Tensor, nn
 
 from secateur.base import UsageError, require_one_of
 from secateur.capture import Value, find_sites, mean_magnitudes
+from secateur.channels.budget import NO_UNITS, ScoresByGroup
 from secateur.channels.dissection import Dissection
-from secateur.couple import Group, Member, Removal
+from secateur.couple import Bundle, Group, Member, Removal
 from secateur.weights import SCORES, Score, Weight, check_finite, l1, l2, score_weight
 
 __all__ = ["CHANNEL_SCORES", "ChannelScorer"]
@@ -31,33 +33,48 @@ Scores = NDArray[np.float64]
 class ChannelScorer:
     """Scores the units of groups, over whatever is still alive."""
 
-    def __init__(self, module: nn.Module, dissection: Dissection, score: Score, data: Iterable[Any]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        dissection: Dissection,
+        score: Score | Mapping[str, Any],
+        data: Iterable[Any],
+        given: ScoresByGroup,
+    ) -> None:
+        self.name = "given" if isinstance(score, Mapping) else getattr(score, "__name__", str(score))
+        score = "l1" if isinstance(score, Mapping) else score
         if not callable(score):
             require_one_of("score", score, CHANNEL_SCORES, ", or pass a function")
         self.dissection = dissection
+        self.given = given
         # Without weights there is nothing to rank: any channel is as good as another.
         self.on_meta = any(parameter.device.type == "meta" for parameter in module.parameters())
         self.score = "none" if self.on_meta else score
+        self.name = "none" if self.on_meta else self.name
         self.function: Callable[[str, Tensor], Tensor] | None = score if callable(score) else SCORES.get(score)
         self._tensors = dict(module.named_parameters(remove_duplicate=False))
         self._activations: Mapping[int, Scores] = {}
         if self.score == "activation":
             self._activations = _mean_activations(module, dissection, data)
 
-    @property
-    def name(self) -> str:
-        return self.score if isinstance(self.score, str) else getattr(self.score, "__name__", type(self.score).__name__)
-
     def applies_to(self, group: Group) -> str | None:
         """Why the score cannot rank this group; None where it can."""
+        if group.index in self.given:
+            return None
         if self.score == "batch-norm" and not self._norm_members(group):
             return "no batch norm scales its channels"
         if self.score == "activation" and group.index not in self._activations:
             return "no layer reads its channels directly"
         return None
 
-    def scores(self, group: Group, removal: Removal) -> Scores:
-        """One number for each unit of the group."""
+    def scores_of(self, bundles: Iterable[Bundle], dead: NDArray[np.int64] = NO_UNITS) -> ScoresByGroup:
+        """One number for each unit of the bundles' groups, over what is left without the dead units."""
+        removal = self.dissection.removal(dead)
+        return {group.index: self._scores(group, removal) for bundle in bundles for group in bundle.groups}
+
+    def _scores(self, group: Group, removal: Removal) -> Scores:
+        if group.index in self.given:
+            return self.given[group.index]
         if self.on_meta:
             return np.zeros(len(group))
         if self.score == "activation":
@@ -65,16 +82,11 @@ class ChannelScorer:
         members = self._norm_members(group) if self.score == "batch-norm" else self.dissection.producers(group)
         total = np.zeros(len(group))
         for member in members:
-            total += self._sum_by_unit(group, member, removal)
+            total += self.dissection.sum_by_unit(group, member, self._sum_by_coordinate(member, removal))
         return np.sqrt(total) if self.score == "l2" else total
 
     def _norm_members(self, group: Group) -> list[Member]:
         return [m for m in group.members if m.leaf.index in self.dissection.coupling.norm_scales]
-
-    def _sum_by_unit(self, group: Group, member: Member, removal: Removal) -> Scores:
-        coupling = self.dissection.coupling
-        rows = coupling.units.resolve(coupling.axes(member.leaf)[member.axis])
-        return _add_up(group, rows, self._sum_by_coordinate(member, removal))
 
     def _sum_by_coordinate(self, member: Member, removal: Removal) -> Scores:
         sums = self._unchecked_sum_by_coordinate(member, removal)
@@ -141,19 +153,8 @@ def _mean_activations(module: nn.Module, dissection: Dissection, data: Iterable[
 
 
 def _mean_by_unit(group: Group, rows: NDArray[np.int64], by_coordinate: Scores) -> Scores:
-    ones = _add_up(group, rows, np.ones_like(by_coordinate))
-    return _add_up(group, rows, by_coordinate) / np.maximum(ones, 1)
-
-
-def _add_up(group: Group, rows: NDArray[np.int64], by_coordinate: Scores) -> Scores:
-    """The numbers of all coordinates that a unit has, for each unit of the group."""
-    order = np.argsort(group.units)
-    total = np.zeros(len(group))
-    for row in rows:
-        position = order[np.searchsorted(group.units, row, sorter=order).clip(max=len(order) - 1)]
-        mine = group.units[position] == row
-        np.add.at(total, position[mine], by_coordinate[mine])
-    return total
+    ones = group.sum_by_unit(rows, np.ones_like(by_coordinate))
+    return group.sum_by_unit(rows, by_coordinate) / np.maximum(ones, 1)
 
 
 def _at_least_float32(tensor: Tensor) -> torch.dtype:

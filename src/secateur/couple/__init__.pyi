@@ -5,6 +5,7 @@ from secateur.couple.constraints import System as System
 from secateur.couple.constraints import settle as settle
 from secateur.couple.coupling import Contraction as Contraction
 from secateur.couple.coupling import Coupling as Coupling
+from secateur.couple.coupling import Reason as Reason
 from secateur.couple.groups import Group as Group
 from secateur.couple.groups import Member as Member
 from secateur.couple.groups import find_groups as find_groups

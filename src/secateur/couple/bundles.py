@@ -46,7 +46,8 @@ class Bundle:
 def find_bundles(
     units: Units, groups: Sequence[Group], count_axes: Sequence[Axis], system: System
 ) -> tuple[list[Bundle], list[tuple[Group, Reason]]]:
-    """Every group in at most one bundle; of groups that are alternatives, one; the rest with the reason.
+    """Every group in at most one bundle, in the order of the model's parameters; of groups that are alternatives, one;
+    the rest with the reason.
 
     Heads come before the width of a head, because removing a head removes a whole computation. Otherwise the finer
     division comes first: it meets an amount more closely.
@@ -68,6 +69,7 @@ def find_bundles(
             continue
         bundles.append(bundle)
         taken |= {member.index for member in bundle.groups}
+    bundles.sort(key=lambda bundle: min(group.members[0].leaf.index for group in bundle.groups))
     return bundles, left_alone
 
 

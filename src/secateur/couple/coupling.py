@@ -17,6 +17,10 @@ _TAKES_SIZES = frozenset(
     """view _unsafe_view reshape expand unflatten slice split split_with_sizes narrow constant_pad_nd repeat
     _reshape_alias new_zeros new_ones new_full new_empty zeros ones full empty roll""".split()
 )
+FORGIVEN: tuple[type[Exception], ...]
+FORGIVEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What a rule may raise when an operator is used in a way that it does not foresee: the operator then counts as
+unknown. The tests forgive nothing."""
 _RANDOM_ACCESS_SAFE = frozenset("cat slice split split_with_sizes view reshape".split())
 _MOST_WHYS = 1 << 10
 _OTHER_REASONS = 1 << 50
@@ -89,8 +93,8 @@ class Coupling:
             rule = unknown if empty or (call.hidden and call.op in _TAKES_SIZES) else rule_for(call)
             try:
                 rule(self, call)
-            except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError):
-                unknown(self, call)  # used in a way that the rule does not foresee
+            except FORGIVEN:
+                unknown(self, call)
         self._pin_all(self.trace.outputs, Reason("the model's output keeps its shape"))
         if self.trace.data_dependent or self.trace.training_failed:
             self._pin_what_others_may_read()

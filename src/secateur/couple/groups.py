@@ -40,6 +40,16 @@ class Group:
     def __len__(self) -> int:
         return len(self.units)
 
+    def sum_by_unit(self, resolved: Axis, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Numbers for the coordinates of an axis, added up for each unit of the group."""
+        order = np.argsort(self.units)
+        total = np.zeros(len(self))
+        for row in resolved:
+            position = order[np.searchsorted(self.units, row, sorter=order).clip(max=len(order) - 1)]
+            mine = self.units[position] == row
+            np.add.at(total, position[mine], numbers[mine])
+        return total
+
 
 def find_groups(coupling: Coupling, count_axes: Sequence[Axis]) -> list[Group]:
     """The free units, gathered by origin and by the axes that they occur in."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from secateur.couple.coupling import Contraction
 from secateur.couple.units import Axis, Units
 
 __all__ = ["Removal"]
@@ -35,9 +34,3 @@ class Removal:
             known = axis, alive, int(np.count_nonzero(alive))  # holding the axis keeps its id taken
             self._alive[id(axis)] = known
         return known
-
-    def macs(self, contraction: Contraction) -> int:
-        total = contraction.factor
-        for axis in contraction.axes:
-            total *= self.count(axis)
-        return total

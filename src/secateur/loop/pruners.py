@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from secateur.base import Amount, SecateurWarning, UsageError, parse_amount
-from secateur.channels import NothingToCut, parse_goal, plan_channels, require_runtime
+from secateur.channels import Goal, NothingToCut, parse_goal, plan_channels, require_runtime
 from secateur.loop.agenda import Schedule, amount_at
 from secateur.loop.histogram import weight_histogram
 from secateur.loop.tuner import Tuner
@@ -115,14 +115,10 @@ class ChannelPruner:
             tuner.histogram = weight_histogram(tuner.module, agreed)
         tuner.cut(agreed)
 
-    def _target_at(self, progress: float, previous: Plan | None) -> str:
-        """What is to be left after this part of the way. Once cut, the model no longer tells what it was dense."""
-        goal = parse_goal(str(self.target))
-        if not goal.relative or (progress >= 1 and previous is None):
-            return goal.text
-        if previous is None or previous.outcome is None:
-            return f"{goal.what}={goal.value**progress}"
-        return f"{goal.what}={previous.outcome.dense * goal.value**progress}{goal.base_unit}"
+    def _target_at(self, progress: float, previous: Plan | None) -> Goal:
+        """What is to be left after this part of the way."""
+        dense = previous.outcome.dense if previous is not None and previous.outcome is not None else None
+        return parse_goal(str(self.target)).at(progress, dense)
 
 
 def scored(tuner: Tuner, ranking: Ranking) -> AbstractContextManager[None]:

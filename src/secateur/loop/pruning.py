@@ -100,7 +100,7 @@ def prune(
     finetune_epochs = parse_epochs(finetune, original)
     for option in ("keep", "include"):
         if option in ranking:
-            ranking[option] = listed(option, ranking[option])
+            ranking[option] = listed(option, ranking[option], unwrap(model))
     if channels is not None and target is not None:
         raise UsageError("Give either channels=… or target=…, not both: a target decides how many channels go.")
     if channels is not None or target is not None:

@@ -58,7 +58,7 @@ def sensitivity(
     metric: Metric = accuracy,
     amounts: Sequence[Amount] = AMOUNTS,
     score: Score = "l1",
-    keep: Sequence[str] = (),
+    keep: Sequence[str | nn.Module] = (),
     finetune: float = 0,
     train_data: Any = None,
     loss: Loss = classification_loss,
@@ -75,7 +75,7 @@ def sensitivity(
         metric: a function of the model and `eval_data`, higher is better; accuracy by default.
         amounts: the shares of each group's channels to remove, such as 0.5 or "50%".
         score: what ranks the channels of a group, as for `plan_channels`.
-        keep: names of layers, with wildcards, that keep all of their own channels.
+        keep: layers, as modules or by name with wildcards, that keep all of their own channels.
         finetune: epochs, such as 0.25, for which each copy, and one that is not cut, is fine-tuned before it is
             evaluated. It shows what a cut costs in the end; without it you see what it costs at once, which is often
             quite different.
@@ -88,7 +88,7 @@ def sensitivity(
     """
     require_module(model)
     shares = _checked_amounts(amounts)
-    kept = listed("keep", keep)
+    kept = listed("keep", keep, unwrap(model))
     require_batches("eval_data", eval_data)
     groups = find_cut_groups(model, example_inputs, kept)
     if not groups:

@@ -43,8 +43,8 @@ class Ranking(TypedDict, total=False):
     scope: Scope
     pattern: str | None
     score: Score
-    keep: Sequence[str]
-    include: Sequence[str]
+    keep: Sequence[str | nn.Module]
+    include: Sequence[str | nn.Module]
     per_layer: Mapping[str, Amount]
     multiple_of: int | None
     floor: float
@@ -60,8 +60,8 @@ def plan_weights(
     scope: Scope = "global",
     pattern: str | None = None,
     score: Score = "l1",
-    keep: Sequence[str] = (),
-    include: Sequence[str] = (),
+    keep: Sequence[str | nn.Module] = (),
+    include: Sequence[str | nn.Module] = (),
     per_layer: Mapping[str, Amount] | None = None,
     previous: Masks | None = None,
 ) -> Masks:
@@ -74,22 +74,22 @@ def plan_weights(
         pattern: "2:4" (any "N:M") keeps N in every M neighbouring inputs and needs no amount; "4x1" (any
             "OUTPUTSxINPUTS") removes whole blocks.
         score: "l1", "l2", "taylor" (needs gradients), "random", or a function of a weight's name and values.
-        keep: names of parameters or modules, with wildcards, that are not pruned.
-        include: names of biases, norms, embeddings and other parameters that are to be pruned as well.
+        keep: modules, or names of parameters or modules with wildcards, that are not pruned.
+        include: likewise biases, norms, embeddings and other parameters that are to be pruned as well.
         per_layer: amounts for single layers, by name or wildcard; the first that fits counts. These layers are
             ranked on their own and do not count in `amount`.
         previous: masks of an earlier plan of the same weights; what they prune stays pruned, and counts.
     """
     require_module(model)
-    keep, include = listed("keep", keep), listed("include", include)
     module = unwrap(model)
+    kept, included = listed("keep", keep, module), listed("include", include, module)
     require_one_of("scope", scope, ("global", "layer"))
     parsed = parse_pattern(pattern) if pattern is not None else None
     function = resolve_score(score)
-    weights, left_alone = find_weights(module, keep, include)
+    weights, left_alone = find_weights(module, kept, included)
     require_known("per_layer", per_layer or {}, [name for weight in weights for name in (weight.name, *weight.aliases)])
     if parsed is not None:
-        weights = _fitted(weights, left_alone, parsed, include)
+        weights = _fitted(weights, left_alone, parsed, included)
     if not weights:
         raise UsageError(_nothing_to_prune(left_alone))
     if previous is not None:

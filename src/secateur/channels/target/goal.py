@@ -29,19 +29,25 @@ class Goal:
     relative: bool
     text: str
 
-    @property
-    def base_unit(self) -> str:
-        """Of an absolute number without a prefix."""
-        return {"latency": "s", "size": "B"}.get(self.what, "")
-
     def absolute(self, dense: float) -> float:
         return self.value * dense if self.relative else self.value
+
+    def at(self, progress: float, dense: float | None = None) -> Goal:
+        """What is to be left after this part of the way, from 0 to 1, when every cut takes the same share of what is
+        left. Once cut, a model no longer tells what it was `dense`."""
+        if not self.relative:
+            return self
+        share = self.value**progress
+        text = self.text if progress >= 1 else f"{self.what}={share:.3g}"
+        return Goal(self.what, share, True, text) if dense is None else Goal(self.what, share * dense, False, text)
 
     def __str__(self) -> str:
         return self.text
 
 
-def parse_goal(target: str) -> Goal:
+def parse_goal(target: str | Goal) -> Goal:
+    if isinstance(target, Goal):
+        return target
     if not isinstance(target, str):
         raise UsageError(f"The target is {target!r}; give a text such as {_EXAMPLES}.")
     what, equals, amount = (part.strip() for part in target.partition("="))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secateur.base import UsageError
-from secateur.channels.budget import lowest_first
+from secateur.channels.budget import ScoresByGroup, lowest_first
 from secateur.channels.dissection import Dissection
 from secateur.channels.sensitivity_curves import Sensitivity
 from secateur.couple import Bundle
@@ -17,7 +16,7 @@ __all__ = ["Importance", "StepLoss", "by_score", "by_sensitivity"]
 
 StepLoss = Callable[[int], float]
 """From a number of steps to what they cost, growing with the number."""
-Importance = Callable[[Bundle, Mapping[int, NDArray[np.float64]]], StepLoss]
+Importance = Callable[[Bundle, ScoresByGroup], StepLoss]
 """From a bundle and the scores of its groups' units to the loss."""
 _LEAST_LOSS = 0.002
 """Of the metric: below it, a loss that was seen is chance, and the scores decide."""
@@ -31,7 +30,7 @@ def by_score(dissection: Dissection) -> Importance:
     without that, whichever layer is dearest would lose everything first.
     """
 
-    def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> StepLoss:
+    def importance(bundle: Bundle, scores: ScoresByGroup) -> StepLoss:
         kept = np.zeros(bundle.steps + 1)
         for group in bundle.groups:
             own = scores[group.index]
@@ -55,7 +54,7 @@ def by_sensitivity(sensitivity: Sensitivity, dissection: Dissection) -> Importan
     by_scores = by_score(dissection)
     least = _LEAST_LOSS * (abs(sensitivity.dense) or 1.0)
 
-    def importance(bundle: Bundle, scores: Mapping[int, NDArray[np.float64]]) -> StepLoss:
+    def importance(bundle: Bundle, scores: ScoresByGroup) -> StepLoss:
         names = [dissection.name(group) for group in bundle.groups]
         name = next((name for name in names if name in sensitivity), None)
         if name is None:

@@ -15,17 +15,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from secateur.base import SecateurError, SecateurWarning, UsageError, steps, threads_text, working
 from secateur.bench import Comparison
-from secateur.channels.budget import Budget, allowed_steps, steps_for
+from secateur.channels.budget import Budget, allowed_steps, lowest_units, steps_for
 from secateur.channels.costs import Costs, bytes_of, macs_of, parameters_of
-from secateur.channels.select import Planner
+from secateur.channels.dissection import Dissection
+from secateur.channels.given import Given
+from secateur.channels.scores import ChannelScorer
+from secateur.channels.select import Cuttable, Selection, select
 from secateur.channels.target.candidates import CUT, DENSE, Candidates
 from secateur.channels.target.goal import Goal, require_runtime
 from secateur.channels.target.importance import Importance
 from secateur.channels.target.latency import LatencyTable
-from secateur.channels.target.search import Choice, Lane, search_by_importance, search_uniformly
+from secateur.channels.target.search import Ladder, search_by_importance, search_uniformly
 from secateur.channels.target.slots import layer_slots
 from secateur.couple import Bundle
 from secateur.plans import Outcome, Plan, TargetUnreachable, quantity
@@ -37,7 +41,7 @@ _GOOD_ENOUGH = 0.02
 _MOST_CANDIDATES = 6
 _MOST_AIMS = 12
 
-MakePlan = Callable[[], Plan]
+MakePlan = Callable[[Selection], Plan]
 
 
 @dataclass(frozen=True)
@@ -57,26 +61,30 @@ class Bench:
 class Search:
     """Chooses by predicted costs how much of each group goes."""
 
-    planner: Planner
+    dissection: Dissection
+    module: nn.Module
+    cuttable: Cuttable
+    scorer: ChannelScorer
+    given: Given
     budget: Budget
     importance: Importance
 
-    def choose(self, costs: Costs, most: float) -> Choice:
-        """Makes the planner choose; what the sizes in the code refuse is left alone, and the search begins anew."""
-        found: list[Choice] = []
+    def select(self, costs: Costs, most: float) -> Selection:
+        """The lowest-scoring units of every group, as many as it takes to leave at most `most` of the cost."""
+        return select(self.dissection, self.cuttable, lambda bundles: self._choose(bundles, costs, most))
 
-        def decide(bundles: Sequence[Bundle], scores: Mapping[int, NDArray[np.float64]]) -> Mapping[int, int]:
-            lanes = [Lane(b, self._stops(b), self.importance(b, scores)) for b in bundles]
-            search = search_uniformly if self.budget.scope == "layer" else search_by_importance
-            found.append(search(lanes, costs, most))
-            return found[-1].steps
+    def _choose(self, bundles: Sequence[Bundle], costs: Costs, most: float) -> NDArray[np.int64]:
+        self.given.require(bundles, self.dissection)
+        scores = self.scorer.scores_of(bundles)
+        ladders = [Ladder(bundle, self._rungs(bundle), self.importance(bundle, scores)) for bundle in bundles]
+        search = search_uniformly if self.budget.scope == "layer" else search_by_importance
+        return lowest_units(search(ladders, costs, most), scores)
 
-        self.planner.choose_by(decide)
-        return found[-1]
-
-    def _stops(self, bundle: Bundle) -> list[int]:
+    def _rungs(self, bundle: Bundle) -> list[int]:
         """Only one where the user said how much."""
-        amount = self.planner.amounts.get(id(bundle))
+        if bundle in self.given.steps:
+            return [self.given.steps[bundle]]
+        amount = self.cuttable.amounts.get(bundle)
         return allowed_steps(bundle, self.budget) if amount is None else [steps_for(bundle, amount, self.budget)]
 
 
@@ -84,25 +92,26 @@ def meet_goal(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> 
     """The plan that meets the goal, with the outcome in it."""
     if goal.what == "latency":
         return _meet_latency(goal, search, bench, make_plan)
-    costs = _counted(goal, search.planner)
+    costs = _counted(goal, search)
     dense = costs.total({})
     asked = _require_less(goal, dense)
-    choice = search.choose(costs, asked)
-    if not choice.reached:
-        raise _unreachable(goal, choice.cost, dense)
-    return replace(make_plan(), outcome=Outcome(goal.text, goal.what, dense, asked, choice.cost, choice.cost))
+    selection = search.select(costs, asked)
+    left = costs.total(selection.shares)
+    if left > asked:
+        raise _unreachable(goal, left, dense)
+    return replace(make_plan(selection), outcome=Outcome(goal.text, goal.what, dense, asked, left, left))
 
 
-def _counted(goal: Goal, planner: Planner) -> Costs:
+def _counted(goal: Goal, search: Search) -> Costs:
     if goal.what == "macs":
-        return macs_of(planner.dissection)
-    return (parameters_of if goal.what == "params" else bytes_of)(planner.dissection, planner.module)
+        return macs_of(search.dissection)
+    return (parameters_of if goal.what == "params" else bytes_of)(search.dissection, search.module)
 
 
 @dataclass(frozen=True)
 class _Attempt:
     plan: Plan
-    steps: Mapping[int, int]
+    shares: Mapping[int, float]
     aim: float
     predicted: float
     wanted: float
@@ -120,8 +129,8 @@ class _Attempt:
 
 def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> Plan:
     require_runtime(goal, bench.runtime)
-    slots = layer_slots(search.planner.dissection)
-    candidates = Candidates(search.planner.module, bench.example_inputs, bench.runtime, bench.threads)
+    slots = layer_slots(search.dissection)
+    candidates = Candidates(search.module, bench.example_inputs, bench.runtime, bench.threads)
     table = LatencyTable(bench.runtime, bench.threads, bench.folder)
     families = table.families(slots)
     with steps(len(families), f"timing layers in {bench.runtime}", bench.progress) as begin:
@@ -132,19 +141,20 @@ def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan)
     attempts: list[_Attempt] = []
     reached = True
     for _ in range(_MOST_AIMS):
-        choice = search.choose(costs, aim)
-        known = next((attempt for attempt in attempts if attempt.steps == choice.steps), None)
+        selection = search.select(costs, aim)
+        predicted = costs.total(selection.shares)
+        known = next((attempt for attempt in attempts if attempt.shares == selection.shares), None)
         if known is not None:
             attempts.append(replace(known, aim=aim))
         elif len({attempt.predicted for attempt in attempts}) == _MOST_CANDIDATES:
             break
         else:
-            plan = make_plan()
+            plan = make_plan(selection)
             with working(f"timing candidate {len(attempts) + 1} in {bench.runtime}", bench.progress):
                 measured = candidates.time(plan)
             wanted = goal.absolute(measured[DENSE].seconds)
-            attempts.append(_Attempt(plan, choice.steps, aim, choice.cost, wanted, measured))
-        reached = choice.reached
+            attempts.append(_Attempt(plan, selection.shares, aim, predicted, wanted, measured))
+        reached = predicted <= aim
         if abs(attempts[-1].error) <= _GOOD_ENOUGH or (not reached and attempts[-1].error > 0):
             break
         aim = min(_next_aim(attempts), 0.995 * dense)
