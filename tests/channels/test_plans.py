@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import secateur
+from secateur.base.inputs import with_batch
 from secateur.bench.size import count_macs
 from secateur.channels.select import NothingToCut
 from tests.architectures import ARCHITECTURES
@@ -66,7 +67,8 @@ def test_predicted_sizes_are_those_of_the_cut_model(name: str) -> None:
     model, inputs = architecture.build(), architecture.inputs()
     plan = secateur.plan_channels(model, inputs, 0.4)
     cut = cut_copy(model, plan)
-    assert plan.macs == (count_macs(model, inputs), count_macs(cut, inputs))
+    one = with_batch(inputs, 1)
+    assert plan.macs == (count_macs(model, one), count_macs(cut, one))
     assert plan.parameters == tuple(sum(p.numel() for p in each.parameters()) for each in (model, cut))
 
 
@@ -87,9 +89,9 @@ def test_a_plan_prints_a_line_for_each_group_and_for_what_it_leaves_alone() -> N
     plan = secateur.plan_channels(architecture.build(), architecture.inputs(), 0.5)
     head, sizes, titles, group, *left = str(plan).splitlines()
     assert head == "Plan: 1 group cut, scope layer, score l1"
-    assert sizes == "parameters 9,978 → 5,138 (51.5% left), MACs 1,235,264 → 617,792 (50.0% left)"
+    assert sizes == "parameters 9,978 → 5,138 (51.5% left), MACs 617,632 → 308,896 (50.0% left)"
     assert titles.split() == ["group", "units", "layers", "it", "couples", "parameters", "MACs"]
-    assert group.split() == ["stem.0", "16", "→", "8", "channels", "stem.0,", "conv.0", "−4,840", "−617,472"]
+    assert group.split() == ["stem.0", "16", "→", "8", "channels", "stem.0,", "conv.0", "−4,840", "−308,736"]
     assert left == [
         "left alone: conv.0: its size is a literal in the code (`view`)",
         "left alone: fc: the model's output keeps its shape",
@@ -114,8 +116,8 @@ def test_inspect_lists_what_can_be_cut_and_why_the_rest_cannot() -> None:
         "fc": "the model's output keeps its shape",
     }
     assert anatomy.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert anatomy.macs == count_macs(model, architecture.inputs())
-    assert str(anatomy).startswith("1 group can be cut; 9,978 parameters, 1,235,264 MACs in the example pass\n")
+    assert anatomy.macs == count_macs(model, architecture.inputs()[:1])
+    assert str(anatomy).startswith("1 group can be cut; 9,978 parameters, 617,632 MACs for one example\n")
 
 
 def test_inspect_finds_a_layer_that_the_example_does_not_use() -> None:

@@ -59,6 +59,12 @@ tokens("index by a mask", lambda x: x[:, torch.tensor([True, False, True, True])
 tokens(
     "index by a mask over channels", lambda x: x[..., torch.arange(16) < 7], reads=7, **stays("a mask is laid over it")
 )
+tokens("index by what is not zero", lambda x: x[:, (torch.arange(4) % 2 == 0).nonzero().squeeze(1)])
+tokens(
+    "nonzero of channels",
+    lambda x: x + (x > 0).nonzero().to(x.dtype).mean(),
+    **stays("its values are looked at (`nonzero`"),
+)
 tokens(
     "index by a mask and a number",
     lambda x: x[torch.tensor([1]), torch.tensor([True, False, False, False])],

@@ -39,8 +39,15 @@ def count_macs(model: nn.Module, *args: Any, **kwargs: Any) -> int:
     """Multiply-adds of matrix products and convolutions in one forward pass; zeros are multiplied, too."""
     from torch.utils.flop_counter import FlopCounterMode
 
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with evaluating(model), torch.no_grad(), _no_fused_kernels(), FlopCounterMode(display=False) as counter:
-        model(*args, **kwargs)
+        try:
+            for parameter in trained:  # the counter fails where a module is given one that has gradients
+                parameter.requires_grad_(False)
+            model(*args, **kwargs)
+        finally:
+            for parameter in trained:
+                parameter.requires_grad_(True)
     return int(counter.get_total_flops()) // 2  # torch counts a multiply and an add as two
 
 

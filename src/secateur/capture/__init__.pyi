@@ -23,6 +23,7 @@ from secateur.capture.program import call_to_trace as call_to_trace
 from secateur.capture.program import quiet as quiet
 from secateur.capture.program import tracing as tracing
 from secateur.capture.recorder import CallRecorder as CallRecorder
+from secateur.capture.size_taking import TAKES_SIZES as TAKES_SIZES
 from secateur.capture.trace import OpCall as OpCall
 from secateur.capture.trace import SizeUse as SizeUse
 from secateur.capture.trace import Trace as Trace

@@ -16,21 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from secateur.capture.expressions import Expression, TracedSize
+from secateur.capture.size_taking import TAKES_SIZES
 from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
 
 __all__ = ["CallRecorder", "FunctionRecorder", "bound_arguments", "muted"]
 
 aten = torch.ops.aten
-
-# Functions that take sizes: written down even where all sizes are literals, because a literal cannot follow a cut.
-TAKES_SIZES = frozenset(
-    """view reshape expand broadcast_to unflatten zeros ones full empty rand randn new_zeros new_ones new_full
-    new_empty split split_with_sizes chunk narrow __getitem__ __setitem__ layer_norm rms_norm group_norm conv1d
-    conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d repeat repeat_interleave tile pad roll
-    channel_shuffle native_channel_shuffle pixel_shuffle tensor_split hsplit vsplit dsplit unsafe_chunk as_strided
-    stride    native_group_norm native_layer_norm empty_strided new_empty_strided empty_permuted split_copy
-    split_with_sizes_copy unsafe_split unsafe_split_with_sizes""".split()
-)
 
 # Ways for a tensor's values to leave torch's sight.
 ESCAPES = frozenset("numpy __array__ tolist __dlpack__ data_ptr".split())

@@ -28,7 +28,7 @@ class GroupSummary:
     parameters: int
     """Parameters that go if all but one unit go."""
     macs: int
-    """Multiply-adds of the example pass that go then."""
+    """Multiply-adds of one example that go then."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Anatomy:
     parameters: int
     """Of the whole model."""
     macs: int
-    """Multiply-adds of the example pass."""
+    """Multiply-adds of one example."""
 
     def __str__(self) -> str:
         rows = [("group", "units", "", "layers it couples", "parameters", "MACs")]
@@ -58,7 +58,7 @@ class Anatomy:
         ]
         head = (
             f"{count_text(len(self.groups), 'group')} can be cut; "
-            f"{self.parameters:,} parameters, {self.macs:,} MACs in the example pass"
+            f"{self.parameters:,} parameters, {self.macs:,} MACs for one example"
         )
         return "\n".join([head, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
 

@@ -78,13 +78,14 @@ def _of_tensors(dissection: Dissection, weights: dict[str, int], module: nn.Modu
 
 
 def macs_of(dissection: Dissection) -> Costs:
+    """Multiply-adds of one example; what does not depend on the batch counts whole."""
     terms = []
     for contraction in dissection.coupling.contractions:
         lengths = [dissection.widths(axis) for axis in contraction.axes]
         groups = frozenset().union(*(length.groups for length in lengths))
-        terms.append(Term(groups, partial(_product, lengths, contraction.factor)))
+        terms.append(Term(groups, partial(_product, lengths, contraction.factor, examples=contraction.examples)))
     return Costs(terms)
 
 
-def _product(lengths: Sequence[Width], factor: int, shares: Shares) -> float:
-    return factor * prod(length.at(shares) for length in lengths)
+def _product(lengths: Sequence[Width], factor: int, shares: Shares, examples: int = 1) -> int:
+    return factor * prod(length.at(shares) for length in lengths) // examples

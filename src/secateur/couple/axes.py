@@ -46,6 +46,11 @@ def split(units: Units, axis: Axis, sizes: Sequence[int], reason: int) -> list[A
             units.unify(row[None], merge(parts), reason)
             for d in varies:
                 rows[d].append(parts[d][0])
+    for row in units.examples_in(axis):
+        grid = row.reshape(sizes)
+        varies = [d for d, n in enumerate(sizes) if n > 1 and (grid != grid.take([0], axis=d)).any()]
+        if len(varies) == 1:
+            rows[varies[0]].append(np.moveaxis(grid, varies[0], 0).reshape(sizes[varies[0]], -1)[:, 0])
     return [np.stack(own) if own else fixed_axis(n) for own, n in zip(rows, sizes, strict=True)]
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
-from secateur.capture import OpCall, Trace, Value
+import numpy as np
+
+from secateur.capture import TAKES_SIZES, OpCall, Trace, Value
 from secateur.couple.axes import split
 from secateur.couple.units import Axis, Units, fixed_axis
 
 __all__ = ["Contraction", "Coupling", "Reason"]
 
-# Calls whose sizes come from Python; where that Python code was not seen, nothing is known about them.
-_TAKES_SIZES = frozenset(
-    """view _unsafe_view reshape expand unflatten slice split split_with_sizes narrow constant_pad_nd repeat
-    _reshape_alias new_zeros new_ones new_full new_empty zeros ones full empty roll""".split()
-)
 FORGIVEN: tuple[type[Exception], ...]
 FORGIVEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What a rule may raise when an operator is used in a way that it does not foresee: the operator then counts as
@@ -24,6 +21,7 @@ unknown. The tests forgive nothing."""
 _RANDOM_ACCESS_SAFE = frozenset("cat slice split split_with_sizes view reshape".split())
 _MOST_WHYS = 1 << 10
 _OTHER_REASONS = 1 << 50
+_THE_BATCH = _OTHER_REASONS
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,13 @@ class Reason:
 
 @dataclass(frozen=True, eq=False)
 class Contraction:
-    """A sum of products: its multiply-adds are the product of the lengths of `axes`, times `factor`."""
+    """A sum of products: its multiply-adds are the product of the lengths of `axes`, times `factor`, for so many
+    examples."""
 
     call: OpCall
     axes: tuple[Axis, ...]
     factor: int
-
-    @property
-    def macs(self) -> int:
-        return self.factor * prod(int(axis.shape[1]) for axis in self.axes)
+    examples: int = 1
 
 
 class Coupling:
@@ -59,7 +55,7 @@ class Coupling:
         self.trace = trace
         self.units = Units()
         self._whys: dict[str, int] = {}
-        self._other_reasons: list[Reason] = []
+        self._other_reasons = [Reason("it meets the batch, which stays whole")]
         self.reads: list[Axis] = []
         """Axes that some operator sums over; a unit in none of them, nor in `heads`, is read by nothing."""
         self.heads: list[Axis] = []
@@ -77,10 +73,15 @@ class Coupling:
     def run(self) -> Coupling:
         from secateur.couple.rules import rule_for, unknown
 
+        inputs = (leaf.shape[0] for leaf in self.trace.leaves if leaf.kind == "input" and leaf.shape)
+        batch = self.units.batch(next(inputs, 1), _THE_BATCH)
         for leaf in self.trace.leaves:
             cuttable = leaf.kind in ("parameter", "buffer") and leaf.floating
             self._axes[leaf.index] = [self.units.fresh(n) if cuttable else fixed_axis(n) for n in leaf.shape]
+            if leaf.kind == "input" and leaf.shape[:1] == batch.shape[1:]:
+                self._axes[leaf.index][0] = batch
             self._origin[leaf.index] = leaf.index, tuple(range(len(leaf.shape)))
+        of_leaves = self.units.count
         seen: list[Value] = []
         for call in self.trace.calls:
             if call.index == self.trace.example_calls:
@@ -90,11 +91,12 @@ class Coupling:
                 seen = []
             seen += [value for value in call.outputs if value is not None]
             empty = call.op not in _RANDOM_ACCESS_SAFE and any(0 in value.shape for value in call.tensors)
-            rule = unknown if empty or (call.hidden and call.op in _TAKES_SIZES) else rule_for(call)
+            rule = unknown if empty or (call.hidden and call.op in TAKES_SIZES) else rule_for(call)
             try:
                 rule(self, call)
             except FORGIVEN:
                 unknown(self, call)
+        self._count_examples(of_leaves)
         self._pin_all(self.trace.outputs, Reason("the model's output keeps its shape"))
         if self.trace.data_dependent or self.trace.training_failed:
             self._pin_what_others_may_read()
@@ -120,17 +122,24 @@ class Coupling:
             self._axes[value.index] = list(axes)
 
     def set_fixed(self, value: Value | None, call: OpCall) -> None:
+        """No coordinate can go. Which of them belong to which example is taken from an input that is as long there."""
         if value is not None and value.index not in self._axes:
-            self.set(value, [fixed_axis(n) for n in value.shape], call)
+            axes = [fixed_axis(n) for n in value.shape]
+            for other in call.tensors:
+                for d, (own, axis) in enumerate(zip(axes, self.axes(other), strict=False)):
+                    if own.shape[1] == axis.shape[1] and len(self.units.examples_in(axis)):
+                        axes[d] = axis
+            self.set(value, axes, call)
 
     def tie(self, call: OpCall, a: Axis, b: Axis) -> Axis:
         """Coordinate i of both live and die together."""
-        return self.units.unify(
+        self.units.unify(
             a,
             b,
             self.because(call, "it meets an axis that stays whole"),
             self.because(call, "it meets an axis that divides in another way"),
         )
+        return b if len(b) > len(a) and len(self.units.examples_in(b)) else a  # both mean the same, but b tells more
 
     def pin(self, call: OpCall, axis: Axis, why: str) -> None:
         if axis.size:
@@ -178,6 +187,28 @@ class Coupling:
         if leaf >= 0 and new.index not in self._origin:
             order = range(len(before)) if permutation is None else permutation
             self._origin[new.index] = leaf, tuple(before[d] if d >= 0 else -1 for d in order)
+
+    def picked(self, axes: Iterable[Axis], length: int) -> Axis:
+        """An axis of coordinates that the data picked from these axes: nobody knows from which examples, so they count
+        as shared out evenly between them."""
+        examples = self.units.examples if any(len(self.units.examples_in(axis)) for axis in axes) else 0
+        return (1 + np.arange(length) * examples // length)[None] if examples and length else fixed_axis(length)
+
+    def _count_examples(self, of_leaves: int) -> None:
+        """Notes for how many examples each contraction is. Where a weight goes along the first axis of the inputs, that
+        axis is no batch: an image without one, for example."""
+        units = self.units
+        if not units.examples or (units.find(np.arange(units.examples + 1, of_leaves)) <= units.examples).any():
+            return
+        counts: dict[int, int] = {}
+
+        def examples(axis: Axis) -> int:
+            if id(axis) not in counts:
+                rows = units.examples_in(axis)
+                counts[id(axis)] = np.unique(rows, axis=1).shape[1] if len(rows) and rows.all() else 1
+            return counts[id(axis)]
+
+        self.contractions = [replace(each, examples=prod(map(examples, each.axes))) for each in self.contractions]
 
     # -- pins that no single call causes
 

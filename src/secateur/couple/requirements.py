@@ -1,4 +1,4 @@
-"""What a cut demands of the sizes in Python code: one function for each torch function that takes sizes.
+"""What a cut demands of the sizes in Python code: one function for each way in which torch takes them.
 
 `x.view(b, t, self.heads, -1)` demands that `self.heads` be the number of coordinates that are left on that axis. A
 size that goes anywhere else must keep its value.
@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from secateur.capture import Expression, SizeUse, TracedSize, Value, constant, evaluate, expression_of, substitute
+from secateur.capture import (
+    TAKES_SIZES,
+    Expression,
+    SizeUse,
+    TracedSize,
+    Value,
+    constant,
+    evaluate,
+    expression_of,
+    substitute,
+)
 from secateur.couple.coupling import Coupling, Reason
 from secateur.couple.units import Axis
 
@@ -39,7 +49,7 @@ class Requirements:
         self._labels: dict[int, list[Axis]] = {}
         trace = coupling.trace
         for use in trace.uses:
-            HANDLERS.get(use.function, _keep_all)(self, use)
+            HANDLERS.get(TAKES_SIZES.get(use.function, ""), _keep_all)(self, use)
         for comparison in trace.comparisons:
             reason = Reason("sizes are compared", module=comparison.module)
             left, right = self.in_counts(comparison.left), self.in_counts(comparison.right)
@@ -117,12 +127,12 @@ def sizes_in(tree: Any) -> Iterator[TracedSize]:
 
 Handler = Callable[[Requirements, SizeUse], None]
 HANDLERS: dict[str, Handler] = {}
+"""By the way in which sizes are taken."""
 
 
-def handles(*functions: str) -> Callable[[Handler], Handler]:
+def handles(*ways: str) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
-        for function in functions:
-            HANDLERS[function] = handler
+        HANDLERS.update(dict.fromkeys(ways, handler))
         return handler
 
     return register
@@ -163,16 +173,10 @@ def _dimension(use: SizeUse, position: int, default: int = 0) -> int:
     return int(dim) % len(use.args[0].shape)
 
 
-_OF_A_TENSOR = frozenset("view reshape expand broadcast_to new_zeros new_ones new_empty new_full".split())
-
-
-@handles(
-    *"""view reshape expand broadcast_to zeros ones empty rand randn new_zeros new_ones new_empty full
-    new_full""".split()
-)
+@handles("shape of what it makes", "shape of what it makes, after a tensor")
 def shape_given(requirements: Requirements, use: SizeUse) -> None:
     """Every size is the length of the axis that it makes; -1 follows by itself."""
-    given = use.args[1:] if use.function in _OF_A_TENSOR else use.args
+    given = use.args[1:] if TAKES_SIZES[use.function].endswith("after a tensor") else use.args
     sizes = _sizes(given[:1] if use.function in ("full", "new_full") else given)
     sizes = _sizes(use.kwargs["size"]) if "size" in use.kwargs else sizes or _sizes(use.kwargs.get("shape", ()))
     axes = _axes(requirements, use.outputs[0])
@@ -189,7 +193,7 @@ def shape_given(requirements: Requirements, use: SizeUse) -> None:
     return None
 
 
-@handles("unflatten")
+@handles("parts of an axis")
 def unflatten(requirements: Requirements, use: SizeUse) -> None:
     d = _dimension(use, 1)
     axes = _axes(requirements, use.outputs[0])
@@ -198,7 +202,7 @@ def unflatten(requirements: Requirements, use: SizeUse) -> None:
             requirements.require(use, size, axes[d + i])
 
 
-@handles("split", "split_with_sizes", "split_copy", "split_with_sizes_copy", "unsafe_split", "unsafe_split_with_sizes")
+@handles("pieces")
 def split(requirements: Requirements, use: SizeUse) -> None:
     d, sizes = _dimension(use, 2), _argument(use, 1, "split_size")
     pieces = [value for value in use.outputs if value is not None]
@@ -210,12 +214,12 @@ def split(requirements: Requirements, use: SizeUse) -> None:
     return None
 
 
-@handles("tensor_split", "hsplit", "vsplit", "dsplit", "as_strided", "stride")
+@handles("a rule of its own")
 def by_a_rule_of_its_own(requirements: Requirements, use: SizeUse) -> None:
     _pin_all(requirements, use, use.args[0])
 
 
-@handles("empty_strided", "new_empty_strided", "empty_permuted")
+@handles("strides")
 def made_by_strides(requirements: Requirements, use: SizeUse) -> None:
     _pin_all(requirements, use, use.outputs[0])
 
@@ -225,7 +229,7 @@ def _pin_all(requirements: Requirements, use: SizeUse, value: Value | None) -> N
         requirements.coupling.pin_for(axis, Reason("its sizes are used in a way of its own", use.function, use.module))
 
 
-@handles("__len__")
+@handles("length")
 def length(requirements: Requirements, use: SizeUse) -> None:
     """Python's len() gives a plain number that cannot be followed any further."""
     requirements.coupling.pin_for(
@@ -233,7 +237,7 @@ def length(requirements: Requirements, use: SizeUse) -> None:
     )
 
 
-@handles("narrow")
+@handles("start and length")
 def narrow(requirements: Requirements, use: SizeUse) -> None:
     d = _dimension(use, 1)
     start, length = _argument(use, 2, "start"), _argument(use, 3, "length")
@@ -242,7 +246,7 @@ def narrow(requirements: Requirements, use: SizeUse) -> None:
     requirements.require(use, length, _axes(requirements, use.outputs[0])[d])
 
 
-@handles("__getitem__", "__setitem__")
+@handles("index")
 def getitem(requirements: Requirements, use: SizeUse) -> None:
     x, index = use.args[:2]
     if not isinstance(x, Value):
@@ -291,7 +295,7 @@ def _negated(expression: Expression) -> Expression:
     return constant(-expression[1]) if expression[0] == "constant" else ("-", constant(0), expression)
 
 
-@handles("layer_norm", "rms_norm", "native_layer_norm")
+@handles("normalised shape")
 def normalised_shape(requirements: Requirements, use: SizeUse) -> None:
     sizes = _ints(_argument(use, 1, "normalized_shape"))
     axes = _axes(requirements, use.args[0])
@@ -299,12 +303,12 @@ def normalised_shape(requirements: Requirements, use: SizeUse) -> None:
         requirements.require(use, size, axis)
 
 
-@handles("group_norm")
+@handles("number of groups")
 def group_norm(requirements: Requirements, use: SizeUse) -> None:
     _groups(requirements, use, _argument(use, 1, "num_groups"))
 
 
-@handles("native_group_norm")
+@handles("all of its sizes")
 def native_group_norm(requirements: Requirements, use: SizeUse) -> None:
     batch, channels, *space = _axes(requirements, use.args[0])
     _, _, _, samples, width, pixels, groups, *_ = use.args
@@ -316,7 +320,7 @@ def native_group_norm(requirements: Requirements, use: SizeUse) -> None:
     _groups(requirements, use, groups)
 
 
-@handles(*(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)))
+@handles("convolution")
 def convolution(requirements: Requirements, use: SizeUse) -> None:
     _groups(requirements, use, _argument(use, 6, "groups", 1))
     others = {name: value for name, value in use.kwargs.items() if name != "groups"}
@@ -331,7 +335,7 @@ def _groups(requirements: Requirements, use: SizeUse, groups: int) -> None:
     return requirements.keep(use, groups)
 
 
-@handles("repeat", "tile")
+@handles("repeats of each axis")
 def repeat(requirements: Requirements, use: SizeUse) -> None:
     x, times = use.args[0], _ints(use.args[1:] or tuple(use.kwargs.values()))
     axes, repeated = _axes(requirements, x), _axes(requirements, use.outputs[0])
@@ -344,7 +348,7 @@ def repeat(requirements: Requirements, use: SizeUse) -> None:
     return None
 
 
-@handles("repeat_interleave")
+@handles("repeats of one axis")
 def repeat_interleave(requirements: Requirements, use: SizeUse) -> None:
     times, dim = _argument(use, 1, "repeats"), _argument(use, 2, "dim")
     if not isinstance(times, int) or dim is None:
@@ -361,7 +365,7 @@ def _require_ratio(requirements: Requirements, use: SizeUse, size: int, before: 
     return requirements.equal(use, product, after)
 
 
-@handles("pad")
+@handles("padding")
 def pad(requirements: Requirements, use: SizeUse) -> None:
     """Padding is as many new coordinates as are left of those it added."""
     amounts = _argument(use, 1, "pad")
@@ -374,7 +378,7 @@ def pad(requirements: Requirements, use: SizeUse) -> None:
             requirements.keep(use, size)
 
 
-@handles("roll")
+@handles("shift")
 def roll(requirements: Requirements, use: SizeUse) -> None:
     """As many coordinates as the shift says go round the end: none of them may have gone, unless it follows."""
     shifts, dims = _ints((_argument(use, 1, "shifts"),)), _ints((_argument(use, 2, "dims", ()),))

@@ -7,7 +7,8 @@ operations on columns.
 
 Units that must go together are united by union-find. A unit can also be *bound* to a conjunction of others: splitting
 a flat axis of H·D units into (H, D) makes each old unit "h and d". Unit 0 is FIXED, and stands for nothing in a column;
-a pinned unit counts as FIXED and remembers the reason.
+a pinned unit counts as FIXED and remembers the reason. The examples of a batch are units as well, pinned from the
+start: they stay in the columns, so that it can be told how many of them a computation is for.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Units:
 
     def __init__(self) -> None:
         self.count = 1
+        self.examples = 0
+        """Units 1 to this are the examples of the batch."""
         self.block_starts = [0]
         """The first unit of every allocation: units of one block have one origin."""
         self._parent = np.arange(1, dtype=np.int64)
@@ -64,7 +67,22 @@ class Units:
         """An axis of independent units. An axis of length 1 carries none: it broadcasts, and cannot shrink."""
         return self.new(length)[None] if length > 1 else fixed_axis(length)
 
+    def batch(self, examples: int, reason: int) -> Axis:
+        """The axis of the examples; made before all others, so that whatever is united with it has its ids as roots."""
+        axis = self.fresh(examples)
+        self.examples = axis.size
+        self._reason[axis] = reason
+        return axis
+
     # -- reading
+
+    def examples_in(self, axis: Axis) -> Axis:
+        """The rows that hold examples, and FIXED where a coordinate belongs to none."""
+        if not self.examples or not len(axis):
+            return axis[:0]
+        roots = self.find(axis)
+        rows = np.where(roots <= self.examples, roots, FIXED)
+        return rows[rows.any(1)]
 
     def find(self, ids: Ids) -> Ids:
         """The root of each unit's class."""
@@ -170,7 +188,12 @@ class Units:
         return _packed(left, a.shape[1]), _packed(right, a.shape[1])
 
     def _pin_like(self, axis: Axis, fixed: Axis, reason: int) -> None:
-        if axis.size:
+        if not axis.size:
+            return
+        examples = self.examples_in(fixed)
+        if len(examples) == len(axis) == 1 and examples.all() and axis.all():
+            self._union(axis[0], examples[0])  # pinned as well, and it is known for what
+        else:
             inherited = self.reasons(fixed)
             self.pin(axis, np.where(inherited == 0, reason, inherited))
 

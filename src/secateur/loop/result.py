@@ -176,7 +176,7 @@ class Result:
         before, after = self.size_before, self.size_after
         size = f"{after.parameters:,} parameters, {before.nonzeros:,} → {after.nonzeros:,} of them non-zero"
         if self.plan is not None:
-            macs = f", MACs of the example {self.plan.macs[0]:,} → {self.plan.macs[1]:,}"
+            macs = f", MACs of one example {self.plan.macs[0]:,} → {self.plan.macs[1]:,}"
             size = f"{before.parameters:,} → {after.parameters:,} parameters{macs}"
         met = [str(self.plan.outcome)] if self.plan and self.plan.outcome else []
         return "\n".join([*aligned(rows, right=(1, 2, 3, 4)), size, *met, self.verdict])

@@ -40,10 +40,9 @@ def report_of(
     """
     plan, masks = result.plan, result.masks
     measured = _measured_name(sheet, name) if sheet else ""
-    macs, macs_of = plan.macs if plan else (), "the example pass"
+    macs, macs_of = plan.macs if plan else (), "one example"
     if sheet:
         macs = sheet.footprints[sheet.baseline].macs, sheet.footprints[measured].macs
-        macs_of = "one example"
     return RunReport(
         name=name,
         metric_name=result.metric_name,

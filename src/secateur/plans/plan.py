@@ -52,7 +52,7 @@ class GroupCut:
     parameters: Count
     """Parameters saved by this group alone; groups that share a layer save less together than the sum."""
     macs: Count
-    """Multiply-adds of the example pass, likewise."""
+    """Multiply-adds of one example, likewise."""
 
     def then(self, later: GroupCut) -> GroupCut:
         return replace(
@@ -137,7 +137,7 @@ class Plan:
     parameters: tuple[Count, Count]
     """Before and after."""
     macs: tuple[Count, Count]
-    """Multiply-adds of the example pass, before and after."""
+    """Multiply-adds of one example, before and after."""
     output_shapes: tuple[Shape, ...] = ()
     """Of the example pass; empty where the data decides them."""
     scope: str = "layer"

@@ -50,7 +50,7 @@ def masked(coupling: Coupling, call: OpCall) -> None:
     for axis in (*axes[first:past], *coupling.axes(mask)):
         coupling.pin(call, axis, "a mask is laid over it")
     length = 0 if "put" in call.op else call.out.shape[first]
-    return _read_or_write(coupling, call, [*axes[:first], fixed_axis(length), *axes[past:]])
+    return _read_or_write(coupling, call, [*axes[:first], coupling.picked(axes[first:past], length), *axes[past:]])
 
 
 def _read_or_write(coupling: Coupling, call: OpCall, selected: list[Axis]) -> None:
@@ -65,6 +65,15 @@ def _read_or_write(coupling: Coupling, call: OpCall, selected: list[Axis]) -> No
         elif axis.shape[1] > 1:
             coupling.pin(call, axis, "it is written to where a mask says")
     return coupling.set(call.out, coupling.axes(call["self"]), call)
+
+
+@rule("nonzero")
+def nonzero(coupling: Coupling, call: OpCall) -> None:
+    axes = coupling.axes(call["self"])
+    for axis in axes:
+        coupling.pin(call, axis, "its values are looked at")
+    picked, dimensions = call.out.shape
+    coupling.set(call.out, [coupling.picked(axes, picked), fixed_axis(dimensions)], call)
 
 
 @rule("index_select")

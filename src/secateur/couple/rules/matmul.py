@@ -104,4 +104,4 @@ def grouped_product(coupling: Coupling, call: OpCall) -> None:
     coupling.pin(call, experts, "experts are chosen by number")
     coupling.pin(call, tokens, "tokens are dealt out by number")
     coupling.count_macs(call, [tokens, contracted, outputs])
-    return coupling.set(call.out, [fixed_axis(call.out.shape[0]), outputs], call)
+    return coupling.set(call.out, [tokens, outputs], call)

@@ -33,9 +33,10 @@ def recurrent(coupling: Coupling, call: OpCall) -> None:
         below = outputs[0] if directions == 1 else concatenate(outputs)
     out, *last_states = call.outputs
     coupling.set(out, [*outer, below], call)
+    batch = [] if len(outer) == 1 else [outer[0 if call["batch_first"] else 1]]
     for value, state in zip(last_states, states, strict=True):
         if value is not None:
-            coupling.set(value, [*(fixed_axis(n) for n in value.shape[:-1]), coupling.axes(state)[-1]], call)
+            coupling.set(value, [fixed_axis(cells), *batch, coupling.axes(state)[-1]], call)
 
 
 def _cell(

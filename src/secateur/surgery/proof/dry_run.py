@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from secateur.base import as_call, copied, evaluating, tensors_in, unwrap
+from secateur.base import as_call, batch_of, copied, evaluating, tensors_in, unwrap
 from secateur.capture import (
     CallRecorder,
     numbers_of,
@@ -30,7 +30,8 @@ _CHEAP_MACS = 500_000_000
 def is_cheap_to_prove(model: nn.Module, plan: Plan) -> bool:
     """Whether a proof takes less than about a second and a few times 5 million numbers of memory."""
     on_meta = any(parameter.device.type == "meta" for parameter in model.parameters())
-    return not on_meta and plan.parameters[0] <= _CHEAP_PARAMETERS and plan.macs[0] <= _CHEAP_MACS
+    macs = plan.macs[0] * max(1, batch_of(plan.example_inputs))
+    return not on_meta and plan.parameters[0] <= _CHEAP_PARAMETERS and macs <= _CHEAP_MACS
 
 
 def dry_run(model: nn.Module, plan: Plan) -> None:
