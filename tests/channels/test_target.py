@@ -88,6 +88,23 @@ def test_a_target_that_cannot_be_read_is_refused_in_a_sentence(text: Any, messag
         parse_goal(text)
 
 
+def test_a_goal_part_of_the_way_is_a_power_of_its_share() -> None:
+    goal = parse_goal("params=0.25")
+    half = goal.at(0.5)
+    assert (half.what, half.value, half.relative, str(half)) == ("params", 0.5, True, "params=0.5")
+    assert goal.at(1) == goal
+    of_dense = goal.at(0.5, dense=1000)
+    assert (of_dense.value, of_dense.relative) == (500, False)
+    assert str(goal.at(1, dense=1000)) == "params=0.25", "it is still what was asked for"
+    fixed = parse_goal("latency=3ms")
+    assert fixed.at(0.5) == fixed
+
+
+def test_a_goal_may_be_given_instead_of_its_text(model: SmallResNet) -> None:
+    by_text = secateur.plan_channels(model, IMAGE, target="macs=0.5")
+    assert secateur.plan_channels(model, IMAGE, target=parse_goal("macs=0.25").at(0.5)) == by_text
+
+
 # Targets that are counted
 
 

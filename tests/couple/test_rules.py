@@ -19,6 +19,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import secateur
 from secateur.base.inputs import as_call, with_batch
 from secateur.capture.forward import capture
+from secateur.capture.trace import OpCall
+from secateur.couple import coupling
+from secateur.couple.coupling import FORGIVEN, Coupling
 from secateur.couple.rules import RULES
 from secateur.couple.units import Units, fixed_axis
 from secateur.surgery.cutting import cut
@@ -219,6 +222,21 @@ def test_multiply_adds_of_a_whole_einsum(case: Case) -> None:
         plan = planned(model, inputs, 0.5)
     assert plan is not None
     assert plan.macs[0] == multiply_adds(model, with_batch(inputs, 1))
+
+
+def test_a_rule_that_fails_makes_its_operator_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For users; the tests let it fail."""
+
+    def broken(coupling: Coupling, call: OpCall) -> None:
+        raise IndexError("not foreseen")
+
+    model, inputs = example(next(case for case in CASES if case.name == "softmax over space"))
+    monkeypatch.setitem(RULES, "_softmax", broken)
+    with pytest.raises(IndexError, match="not foreseen"):
+        secateur.inspect(model, inputs)
+    monkeypatch.setattr(coupling, "FORGIVEN", FORGIVEN)
+    reasons = {item.name: item.reason for item in secateur.inspect(model, inputs).left_alone}
+    assert reasons["first"] == "no rule for this operator (`_softmax`)"
 
 
 UNREACHED = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TypeVar
 
 from torch import nn
@@ -51,8 +50,13 @@ def _check(model: nn.Module, plan: Plan, verify: bool | None) -> None:
         return
     if verify:
         prove(model, plan)
-        return
-    dry_run(model, plan)
-    if is_cheap_to_prove(model, plan):
-        with suppress(NotProvable):  # not asked for, so the dry run has to do
-            prove(model, plan)
+    elif not (is_cheap_to_prove(model, plan) and _is_proven(model, plan)):
+        dry_run(model, plan)
+
+
+def _is_proven(model: nn.Module, plan: Plan) -> bool:
+    """False where nothing was at stake, or where the model allows no proof: not asked for, so a dry run has to do."""
+    try:
+        return prove(model, plan).moved
+    except NotProvable:
+        return False

@@ -88,7 +88,10 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
         try:
             got = _outputs(run_float64, pruned, args, kwargs)
         except Exception as error:
-            raise ProofFailed(f"The cut model does not run ({type(error).__name__}: {error}).") from error
+            raise ProofFailed(
+                f"The cut model does not run ({type(error).__name__}: {error}); leave the layer out with keep=[…], and "
+                "tell us about the model."
+            ) from error
     difference = _largest_difference(expected, got)
     if not difference <= TOLERANCE:
         with without_random_effects():
