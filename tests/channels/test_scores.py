@@ -87,6 +87,16 @@ def test_activations_are_measured_where_the_next_layer_reads_them(batches: int) 
     assert kept(plan, "first.weight") == largest(torch.stack(means).mean(0), 8)
 
 
+def test_activations_of_linear_layers_are_measured() -> None:
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
+    inputs = torch.randn(5, 6)
+    plan = secateur.plan_channels(model, inputs, 0.5, score="activation")
+    with torch.no_grad():
+        first, second = (model[:end](inputs).abs().mean(0) for end in (2, 4))
+    assert kept(plan, "0.weight") == largest(first, 8)
+    assert kept(plan, "2.weight") == largest(second, 8)
+
+
 def test_random_scores_are_the_same_every_time() -> None:
     model = chain()
     plan = secateur.plan_channels(model, image(), 0.5, score="random")

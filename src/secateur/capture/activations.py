@@ -75,5 +75,7 @@ class _Meter(CallRecorder):
                     "The model takes another way on this data than on the example; score it by weights."
                 )
             given = bound_arguments(op, args, kwargs)
+            muted, self.muted = self.muted, True  # what is computed here is no part of the model
             for site in self.sites[index]:
                 site.add(given[site.argument])
+            self.muted = muted
