@@ -1,11 +1,11 @@
 """secateur prunes PyTorch models and proves what each cut bought.
 
-A model passes these stops: capture → couple → score → plan → cut → tune → measure. `prune` walks it through them all:
+A model takes these steps: capture → couple → score → plan → cut → tune → measure. `prune` walks it through them all:
 
     result = secateur.prune(model, channels=0.5, train_data=train_loader, eval_data=eval_loader, finetune=3)
     print(result)
 
-Each stop can be used alone: `inspect` shows what is coupled, `plan_channels` makes a `Plan` and `plan_weights` makes
+Each step can be used alone: `inspect` shows what is coupled, `plan_channels` makes a `Plan` and `plan_weights` makes
 `Masks`, `apply` cuts or zeroes, and `hold` keeps zeros in force while your own training loop runs.
 """
 

@@ -26,6 +26,9 @@ from secateur.loop.pruning import train as train
 from secateur.loop.recipe import Recipe as Recipe
 from secateur.loop.result import Result as Result
 from secateur.pages.curve import save_curve as save_curve
+from secateur.plans.cuts import Channels as Channels
+from secateur.plans.cuts import Target as Target
+from secateur.plans.cuts import Zeros as Zeros
 from secateur.plans.masks import Masks as Masks
 from secateur.plans.outcome import TargetUnreachable as TargetUnreachable
 from secateur.plans.plan import Plan as Plan

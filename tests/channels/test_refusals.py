@@ -36,7 +36,7 @@ from tests.support.chains import chain, image, rows
         ({"keep": "first"}, "give a list of names"),
         ({"per_layer": {"frist": 0.5}}, "per_layer names 'frist'.*did you mean 'first'"),
         ({"per_layer": {"first": 2}}, "must be below 1"),
-        ({"iterations": 0}, "iterations is 0; give how often to rank"),
+        ({"iterations": 0}, "iterations is 0; give the number of rounds"),
         ({"iterations": True}, "iterations is True"),
         ({"multiple_of": 0}, "multiple_of is 0; give a whole number"),
         ({"multiple_of": 2.5}, r"multiple_of is 2\.5"),

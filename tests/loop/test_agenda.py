@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import secateur
-from secateur.loop.agenda import Check, Cut, Epoch, amount_at, make_agenda, parse_epochs
+from secateur.loop.agenda import Check, Cut, Epoch, default_epochs, make_agenda, parse_epochs
 from secateur.loop.recipe import learning_rate_factor, make_optimizer
+from secateur.plans.cuts import amount_at
 
 
 def test_one_shot_trains_cuts_and_recovers() -> None:
@@ -74,6 +75,21 @@ def test_epochs_are_a_number_or_a_share(finetune: float | str, original: float |
 
 
 @pytest.mark.parametrize(
+    ("original", "epochs", "words"),
+    [
+        (None, 2, "2 epochs by default (how long the model was trained is not known)"),
+        (0, 2, "2 epochs by default"),
+        (100, 15, "15 epochs by default (15% of the 100 that the model was trained for"),
+        (3, 1, "1 epoch by default (15% of the 3"),
+    ],
+)
+def test_fine_tuning_has_a_default_that_tells_what_it_took(original: float | None, epochs: float, words: str) -> None:
+    chosen, note = default_epochs(original)
+    assert chosen == epochs
+    assert words in note
+
+
+@pytest.mark.parametrize(
     ("finetune", "message"),
     [
         ("15%", "original_epochs"),
@@ -113,6 +129,9 @@ def test_the_learning_rate_warms_up_and_falls(schedule, steps: int, warmup: floa
         {"temperature": 0},
         {"weight_decay": -1},
         {"lr_schedule": "step"},
+        {"temperature": 4.0},
+        {"lr": 0.1, "optimizer": lambda model: torch.optim.Adam(model.parameters())},
+        {"weight_decay": 0.1, "optimizer": lambda model: torch.optim.Adam(model.parameters())},
     ],
 )
 def test_recipes_that_make_no_sense_are_refused(settings: dict[str, object]) -> None:

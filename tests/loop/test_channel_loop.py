@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import secateur
 from secateur.bench.size import count_macs
-from tests.support.channel_runs import QUICK, Loaders, assert_same, counts, prune, widths
+from tests.support.channel_runs import DISTILLED, QUICK, Loaders, assert_same, counts, prune, widths
 from tests.support.models import ConvNet, blobs, share_right
 
 
@@ -174,7 +174,7 @@ def test_iterative_per_layer_amounts_are_met_exactly(convnet: ConvNet, loaders: 
 
 @pytest.mark.parametrize("schedule", ["one-shot", "iterative"])
 def test_taylor_scores_get_their_gradients(trained: ConvNet, loaders: Loaders, schedule: str) -> None:
-    options = {"schedule": schedule, "cuts": 2, **loaders}
+    options = {"schedule": schedule, **loaders}
     result, by_magnitude = prune(trained, score="taylor", **options), prune(trained, **options)
     assert result.plan is not None
     assert by_magnitude.plan is not None
@@ -185,7 +185,7 @@ def test_taylor_scores_get_their_gradients(trained: ConvNet, loaders: Loaders, s
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", lambda model: torch.optim.Adafactor(model.parameters(), 1e-2)])
 def test_any_optimizer_trains_what_is_left(convnet: ConvNet, loaders: Loaders, optimizer: Any) -> None:
-    recipe = secateur.Recipe(optimizer=optimizer, lr=0.01)
+    recipe = secateur.Recipe(optimizer=optimizer, **({} if callable(optimizer) else {"lr": 0.01}))
     result = prune(convnet, train=2, finetune=2, schedule="iterative", cuts=2, recipe=recipe, **loaders)
     assert widths(result.model) == (4, 16, 4)
     assert result.after > 0.5
@@ -215,6 +215,36 @@ def test_a_pruned_model_can_be_pruned_again_by_weights(trained: ConvNet, loaders
     result = secateur.prune(cut, 0.5, finetune=1, recipe=QUICK, progress=False, **loaders)
     assert widths(result.model) == (4, 16, 4)
     assert result.masks.sparsity == pytest.approx(0.5, abs=0.01)
+
+
+# Once each
+
+
+def test_a_trained_model_is_planned_once(trained: ConvNet, loaders: Loaders, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def counted(*args: Any, **options: Any) -> secateur.Plan:
+        calls.append(args)
+        return secateur.plan_channels(*args, **options)
+
+    monkeypatch.setattr("secateur.loop.pruners.plan_channels", counted)
+    prune(trained, finetune=1, **loaders)
+    assert len(calls) == 1
+    prune(trained, channels=None, target="macs=50%", finetune=1, **loaders)
+    assert len(calls) == 2
+    prune(trained, train=1, finetune=1, **loaders)
+    assert len(calls) == 4, "once to see whether it can work, and once with the weights that were trained"
+
+
+def test_the_model_that_was_cut_is_the_one_handed_back(
+    trained: ConvNet, loaders: Loaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secateur.loop.tuner.cut", lambda *_: pytest.fail("it was cut again"))
+    result = prune(trained, finetune=1, recipe=DISTILLED, **loaders)
+    assert widths(result.model) == (4, 16, 4)
+    assert not [name for name in vars(result.model) if "accelerate" in name]
+    again = prune(result.model, 0.5, finetune=1, **loaders)
+    assert widths(again.model) == (2, 8, 4)
 
 
 # Example inputs
@@ -300,6 +330,10 @@ def test_a_loss_that_does_not_call_the_model_needs_an_example(convnet: ConvNet, 
         ({"channels": 0.0}, "too small to remove a single channel"),
         ({"channels": None, "amount": 0.5, "multiple_of": 8}, "multiple_of belongs to channels"),
         ({"channels": None, "amount": 0.5, "floor": 0.2}, "floor belongs to channels"),
+        ({"channels": None, "amount": 0.5, "example_inputs": torch.zeros(2, 4, 4, 4)}, "example_inputs belongs to"),
+        ({"cuts": 3}, 'cuts belongs to schedule="iterative"'),
+        ({"original_epochs": 10}, "original_epochs belongs to a share"),
+        ({"channels": None, "target": "macs=0.1%"}, "cannot be reached"),
         ({"keep": ["hiden"]}, "did you mean 'hidden'"),
         ({"per_layer": {"hiden": 0.5}}, "did you mean 'hidden'"),
         ({"keep": ["conv", "hidden"]}, "Nothing in the model can be cut"),
@@ -307,7 +341,7 @@ def test_a_loss_that_does_not_call_the_model_needs_an_example(convnet: ConvNet, 
         ({"score": "batch_norm"}, "There is no score"),
         ({"scope": "everywhere"}, "There is no scope"),
         ({"multiple_of": 0}, "multiple_of is 0"),
-        ({"floor": 2}, "floor is 2"),
+        ({"scope": "global", "floor": 2}, "floor is 2"),
         ({"example_inputs": "image"}, "example_inputs is a str"),
         ({"example_inputs": torch.zeros(2, 3, 4, 4)}, "failed on the example inputs"),
         ({"schedule": "iterative", "cuts": 0}, "1 or more"),

@@ -53,6 +53,32 @@ def test_train_prune_and_finetune(convnet: ConvNet, loaders: Loaders) -> None:
     json.dumps(result.to_json())
 
 
+def test_the_usual_call_works_as_it_is(convnet: ConvNet, loaders: Loaders) -> None:
+    result = secateur.prune(convnet, 0.9, progress=False, **loaders)
+    assert [record.stop for record in result.records] == [
+        "before",
+        "cut",
+        "fine-tune epoch 1/2",
+        "fine-tune epoch 2/2",
+    ]
+    assert "Fine-tuned for 2 epochs by default" in str(result)
+    trained = secateur.prune(convnet, 0.9, train=8, progress=False, **loaders)
+    assert trained.records[-1].epochs == pytest.approx(8 * 1.15, abs=0.07)
+    assert "Fine-tuned for 1.2 epochs by default (15% of the 8" in str(trained)
+    assert "by default" not in str(prune(convnet, **loaders))
+
+
+def test_a_result_is_saved_as_a_checkpoint(convnet: ConvNet, loaders: Loaders, tmp_path: Path) -> None:
+    for name, result in (("zeros", prune(convnet, **loaders)), ("cut", prune(convnet, None, channels=0.5, **loaders))):
+        result.save(tmp_path / name)
+        loaded = secateur.load(tmp_path / name, ConvNet)
+        for key, value in result.model.state_dict().items():
+            assert torch.equal(loaded.state_dict()[key], value)
+        told = secateur.read_checkpoint(tmp_path / name)
+        assert told.metrics["after"] == result.after
+        assert told.plan == result.plan
+
+
 def test_accuracy_is_what_a_plain_loop_counts(convnet: ConvNet, loaders: Loaders) -> None:
     result = prune(convnet, train=2, **loaders)
     assert result.after == share_right(result.model, loaders["eval_data"])

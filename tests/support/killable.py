@@ -84,7 +84,7 @@ def _starve(folder: Path, metrics_before: int, sender: Connection) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
         return accuracy(model, data)
 
-    metric.__name__ = "accuracy"
+    metric.__name__ = metric.__qualname__ = "accuracy"
     try:
         run(folder, metric)
         sender.send("no error")

@@ -45,7 +45,7 @@ def trained() -> secateur.Result:
 
 @cache
 def pruned(name: str) -> secateur.Result:
-    return secateur.prune(trained().model, finetune=3, original_epochs=6, **RUNS[name], **loaders())
+    return secateur.prune(trained().model, finetune=3, **RUNS[name], **loaders())
 
 
 @cache

@@ -34,6 +34,7 @@ from secateur.base.names import first_match as first_match
 from secateur.base.names import left_alone_lines as left_alone_lines
 from secateur.base.names import listed as listed
 from secateur.base.names import matches_any as matches_any
+from secateur.base.names import named as named
 from secateur.base.names import nearest as nearest
 from secateur.base.names import require_known as require_known
 from secateur.base.names import require_one_of as require_one_of

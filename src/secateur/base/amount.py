@@ -17,7 +17,8 @@ def parse_amount(value: Amount) -> float:
     """The share of weights to remove, in [0, 1)."""
     amount = _number(value, "The amount to prune")
     if amount >= 1:
-        hint = f' Did you mean {amount / 100:g} or "{amount:g}%"?' if 1 < amount < 100 else ""
+        unmarked = 1 < amount < 100 and "%" not in str(value)
+        hint = f' Did you mean {amount / 100:g} or "{amount:g}%"?' if unmarked else ""
         raise UsageError(
             f"The amount to prune must be below 1 (100 %), but it is {value!r}: something has to remain.{hint}"
         )

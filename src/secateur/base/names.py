@@ -15,7 +15,7 @@ from secateur.base.text import some_of
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LeftAlone", "first_match", "left_alone_lines", "listed", "matches_any", "require_known"]
+__all__ = ["LeftAlone", "first_match", "left_alone_lines", "listed", "matches_any", "named", "require_known"]
 
 Value = TypeVar("Value")
 
@@ -55,12 +55,16 @@ def left_alone_lines(left_alone: Sequence[LeftAlone]) -> list[str]:
     return [f"left alone: {some_of(names)}: {reason}" for reason, names in by_reason.items()]
 
 
-def listed(option: str, patterns: Iterable[str | nn.Module], model: nn.Module) -> list[str]:
-    """The patterns as a list, whatever they came in (a generator would be empty at its second use); modules of the
-    model by their names."""
+def listed(option: str, patterns: Iterable[str | nn.Module]) -> tuple[str | nn.Module, ...]:
+    """The patterns whatever they came in; a generator would be empty at its second use."""
     if isinstance(patterns, str) or not isinstance(patterns, Iterable):
         raise UsageError(f"{option} is {patterns!r}; give a list of names, such as {option}=['classifier'].")
-    return [_as_name(option, pattern, model) for pattern in patterns]
+    return tuple(patterns)
+
+
+def named(option: str, patterns: Iterable[str | nn.Module], model: nn.Module) -> list[str]:
+    """The patterns as names; modules of the model by theirs."""
+    return [_as_name(option, pattern, model) for pattern in listed(option, patterns)]
 
 
 def _as_name(option: str, pattern: object, model: nn.Module) -> str:

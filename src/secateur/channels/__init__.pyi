@@ -5,6 +5,4 @@ from secateur.channels.planning import plan_channels as plan_channels
 from secateur.channels.select import NothingToCut as NothingToCut
 from secateur.channels.sensitivity_curves import GroupCurve as GroupCurve
 from secateur.channels.sensitivity_curves import Sensitivity as Sensitivity
-from secateur.channels.target.goal import Goal as Goal
-from secateur.channels.target.goal import parse_goal as parse_goal
-from secateur.channels.target.goal import require_runtime as require_runtime
+from secateur.channels.target.candidates import require_runtime as require_runtime

@@ -9,7 +9,6 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from secateur.base import UsageError
 from secateur.channels.rounding import Alignment
 from secateur.couple import Bundle, Group
 
@@ -39,10 +38,6 @@ class Budget:
     scope: str
     alignment: Alignment
     floor: float
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.floor, int | float) or not 0 <= self.floor < 1:
-            raise UsageError(f"floor is {self.floor!r}; give the share of every group that has to stay, such as 0.1.")
 
     def multiple(self, bundle: Bundle) -> int:
         """What the steps that stay have to be a multiple of. Tied or further divided groups are not rounded."""

@@ -58,7 +58,7 @@ def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
 
 @dataclass(frozen=True, eq=False)
 class Dissection:
-    """The coupled model, for the stops that come after."""
+    """The coupled model, for the steps that come after."""
 
     trace: Trace
     coupling: Coupling

@@ -9,7 +9,7 @@ from math import gcd
 
 from torch import nn
 
-from secateur.base import SecateurWarning, UsageError, some_of
+from secateur.base import SecateurWarning, some_of
 from secateur.bench import CountCurve, cached_curves, expected_ratio, liked_multiple
 from secateur.channels.dissection import Dissection
 from secateur.couple import Group
@@ -40,10 +40,6 @@ class Alignment:
     """What `secateur hardware` measured on this machine; none where it has not."""
     previous: Plan | None
     """What was removed before: several cuts are rounded as one would be."""
-
-    def __post_init__(self) -> None:
-        if self.multiple_of is not None and (not isinstance(self.multiple_of, int) or self.multiple_of < 1):
-            raise UsageError(f"multiple_of is {self.multiple_of!r}; give a whole number such as 8.")
 
     @property
     def asked(self) -> bool:

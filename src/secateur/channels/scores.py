@@ -21,7 +21,8 @@ from secateur.capture import Value, find_sites, mean_magnitudes
 from secateur.channels.budget import NO_UNITS, ScoresByGroup
 from secateur.channels.dissection import Dissection
 from secateur.couple import Bundle, Group, Member, Removal
-from secateur.weights import SCORES, Score, Weight, check_finite, l1, l2, score_weight
+from secateur.plans import Score
+from secateur.weights import SCORES, Weight, check_finite, l1, l2, score_weight
 
 __all__ = ["CHANNEL_SCORES", "ChannelScorer"]
 

@@ -69,8 +69,6 @@ def find_cuttable(
 ) -> Cuttable:
     """The bundles without what is to be kept and what the score cannot rank."""
     require_known("keep", keep, dissection.parameter_names)
-    if not isinstance(per_layer, Mapping):
-        raise UsageError(f"per_layer is {per_layer!r}; give a dict such as {{'blocks.0': 0.25}}.")
     require_known("per_layer", per_layer, dissection.parameter_names)
     bundles, left_alone = [], list(dissection.left_alone)
     for bundle in dissection.bundles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,20 +13,20 @@ from secateur.commands.one_sentence import command_line, errors_in_one_sentence,
 from secateur.commands.settings import SETTINGS_FILE, Settings, write_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import nn
-
     from secateur.bench import Sheet
     from secateur.loop import Result
+    from secateur.plans import Request
 
 __all__ = ["prune"]
+
+_ranking = partial(typer.Option, rich_help_panel="Ranking and rounding")
+_training = partial(typer.Option, rich_help_panel="Training")
+_measuring = partial(typer.Option, rich_help_panel="Measuring and output")
 
 
 def prune(
     context: typer.Context,
     task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model(), train_data(), …")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the pruned model.", file_okay=False)],
     channels: Annotated[str | None, typer.Option(help="The share of channels to remove, such as 50%.")] = None,
     target: Annotated[
         str | None,
@@ -37,102 +38,207 @@ def prune(
         Path | None, typer.Option("--from", help="Trained weights: safetensors, or a state dict.")
     ] = None,
     train: Annotated[float, typer.Option(help="Epochs to train first, for a model that is not trained.", min=0)] = 0,
-    finetune: Annotated[str, typer.Option(help="Epochs to fine-tune, or a share such as 15% of the original.")] = "15%",
-    original_epochs: Annotated[
-        float | None, typer.Option(help="How long the model was trained, for a share of that.", min=0)
+    finetune: Annotated[
+        str | None,
+        typer.Option(
+            help="Epochs to fine-tune, or a share of the original ones. By default 15%, at least 1; if unknown, 2."
+        ),
     ] = None,
-    schedule: Annotated[str, typer.Option(help="one-shot, iterative or gradual.")] = "one-shot",
-    keep: Annotated[list[str] | None, typer.Option(help="A layer to leave alone. May be repeated.")] = None,
     runtime: Annotated[
         str, typer.Option(help="Where a latency is measured: eager, compile, sparse, onnxruntime or openvino.")
     ] = "eager",
-    batch: Annotated[int | None, typer.Option(help="Examples at once, for a latency.", min=1)] = None,
-    threads: Annotated[int, typer.Option(help="Threads, for a latency.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="For the order of the data.", min=0, max=2**32 - 1)] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="The folder. By default the task and the cut: task-channels-50.", file_okay=False
+        ),
+    ] = None,
+    keep: Annotated[list[str] | None, _ranking(help="A layer to leave alone. May be repeated.")] = None,
+    per_layer: Annotated[
+        list[str] | None, _ranking(help="A layer and an amount of its own: conv1=25%. May be repeated.")
+    ] = None,
+    include: Annotated[
+        list[str] | None, _ranking(help="A bias, norm or embedding to prune with the weights. May be repeated.")
+    ] = None,
+    score: Annotated[
+        str | None,
+        _ranking(help="l1, l2, taylor or random; for channels also batch-norm or activation. By default l1."),
+    ] = None,
+    scope: Annotated[
+        str | None,
+        _ranking(help="global ranks all layers together, layer each alone. By default layer for --channels."),
+    ] = None,
+    multiple_of: Annotated[
+        int | None, _ranking(help="Round the channels that stay to multiples of this.", min=1)
+    ] = None,
+    floor: Annotated[
+        float | None, _ranking(help="With --target or --scope global, the share that stays of each group: 0.1.")
+    ] = None,
+    sensitivity: Annotated[
+        Path | None, _ranking(help="With --target, what secateur sensitivity wrote.", dir_okay=False)
+    ] = None,
+    original_epochs: Annotated[
+        float | None, _training(help="How long the model was trained, for a share of that.", min=0)
+    ] = None,
+    schedule: Annotated[str, _training(help="one-shot, iterative or gradual.")] = "one-shot",
+    cuts: Annotated[int, _training(help="How many cuts the iterative schedule makes.", min=1)] = 5,
+    optimizer: Annotated[str | None, _training(help="adamw or sgd. By default adamw.")] = None,
+    lr: Annotated[float | None, _training(help="The highest learning rate. By default 0.001.")] = None,
+    weight_decay: Annotated[
+        float | None, _training(help="Of weights, not of biases and norms. By default 0.01.")
+    ] = None,
+    distill: Annotated[
+        float | None, _training(help="How much to imitate the unpruned model, from 0 to 1. By default 0.")
+    ] = None,
+    tolerance: Annotated[
+        float, _training(help="How far below the dense model the metric may end to count as recovered.", min=0)
+    ] = 0.02,
+    seed: Annotated[int, _training(help="For the order of the data.", min=0, max=2**32 - 1)] = 0,
+    measure: Annotated[bool, _measuring(help="Time the pruned model beside the dense one at the end.")] = True,
+    batch: Annotated[
+        int | None,
+        _measuring(help="Examples at once. By default 1; for a latency target, those of example_inputs.", min=1),
+    ] = None,
+    threads: Annotated[int, _measuring(help="Threads to measure on.", min=1)] = 1,
     dense: Annotated[
-        bool, typer.Option("--dense", help="Store zeros in the file as well, for programs other than secateur.")
+        bool, _measuring("--dense", help="Store zeros in the file as well, for programs other than secateur.")
     ] = False,
-    measure: Annotated[bool, typer.Option(help="Time the pruned model beside the dense one at the end.")] = True,
     settings: Settings = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    as_json: Annotated[bool, _measuring("--json", help="Print the result as JSON.")] = False,
+    debug: Annotated[bool, _measuring("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Prune the model of a task, fine-tune it, and tell what each stop did to it.
 
+    Say how much with --channels, --target, --sparsity or --pattern.
+
     Interrupted, the same command goes on where it stopped.
 
-    Example: secateur prune task.py --from trained.safetensors --target latency=0.5 --finetune 2 -o pruned
+    Example: secateur prune task.py --from trained.safetensors --target latency=0.5
     """
     with errors_in_one_sentence(debug, f"Stopped. `{command_line()}` goes on from the last finished epoch."):
         from accelerate import PartialState
         from accelerate.utils import set_seed
 
-        from secateur.base import UsageError
+        from secateur.base import UsageError, batch_of
         from secateur.bench import find_runtime
+        from secateur.bench import measure as measure_models
+        from secateur.checkpoint import read_checkpoint
         from secateur.commands.task_file import load_task
         from secateur.loop import prune as prune_model
+        from secateur.plans import Target, Zeros
 
-        if not (channels or target or sparsity or pattern):
-            raise UsageError(
-                "Say how much to remove: --channels 50%, --target latency=0.5, --sparsity 90% or --pattern 2:4."
-            )
-        options: dict[str, Any] = {"keep": keep or []}
-        if target:
-            options |= {"runtime": runtime, "batch": batch, "threads": threads}
-        if pattern:
-            options["pattern"] = pattern
+        ranking = _given(
+            pattern=pattern,
+            keep=keep,
+            per_layer=_amounts(per_layer),
+            include=include,
+            score=score,
+            scope=scope,
+            multiple_of=multiple_of,
+            floor=floor,
+            sensitivity=sensitivity,
+        )
+        place = _given(runtime=runtime, batch=batch, threads=threads)
+        request = _request(sparsity, channels, target, ranking, place)
+        latency = isinstance(request, Target) and request.parsed_goal.what == "latency"
         if measure:
             find_runtime(runtime)  # not after hours of training
-        epochs = _epochs(finetune, original_epochs or train)
+        elif not latency and place != {"runtime": "eager", "threads": 1}:
+            raise UsageError("--runtime, --batch and --threads belong to measuring; leave them out, or --no-measure.")
         source = load_task(task)
+        recipe = source.build_recipe(_given(optimizer=optimizer, lr=lr, weight_decay=weight_decay, distill=distill))
+        folder = out or _folder(task, request)
         set_seed(seed)  # a model that is not trained yet starts from the same random weights every time
         with users_errors_in_one_sentence():
+            model = source.build_model(weights)
+            inputs = source.example_inputs() if measure or not isinstance(request, Zeros) else None
             result = prune_model(
-                source.build_model(weights),
-                sparsity,
-                channels=channels,
-                target=target,
-                example_inputs=source.example_inputs() if channels or target else None,
+                model,
+                request,
+                example_inputs=None if isinstance(request, Zeros) else inputs,
                 train_data=source.train_data(),
                 eval_data=source.eval_data(),
                 loss=source.loss,
                 metric=source.metric,
                 train=train,
-                finetune=epochs,
+                finetune=_epochs(finetune),
                 original_epochs=original_epochs,
                 schedule=schedule,  # type: ignore[arg-type]
-                run_dir=out,
+                cuts=cuts,
+                recipe=recipe,
+                run_dir=folder,
                 seed=seed,
-                **options,
+                tolerance=tolerance,
             )
         if not PartialState().is_main_process:
             return
         if dense:
-            _store_zeros(result, out)
-        write_settings(context, out / SETTINGS_FILE)
-        name = out.name if out.name not in ("", BASELINE) else "pruned"
+            result.save(folder, settings=read_checkpoint(folder).settings, dense=True)
+        write_settings(context, folder / SETTINGS_FILE)
+        name = folder.name if folder.name not in ("", BASELINE) else "pruned"
         sheet = None
         if measure:
             with users_errors_in_one_sentence():
                 models = {BASELINE: source.build_model(weights), name: result.model}
-                sheet = _measured(models, source.example_inputs(), runtime, batch, threads)
-        _tell(result, sheet, out, name, as_json)
+                batches = [batch or (batch_of(inputs) if latency else 1)]
+                sheet = measure_models(models, inputs, runtimes=[runtime], batches=batches, threads=threads)
+        _tell(result, sheet, folder, name, as_json)
 
 
-def _store_zeros(result: Result, out: Path) -> None:
-    from secateur.checkpoint import read_checkpoint, save
-
-    told = read_checkpoint(out)
-    applied = [step for step in (told.plan, told.masks) if step is not None]
-    save(result.model, applied, out, metrics=told.metrics, settings=told.settings, dense=True)
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value not in (None, [], {})}
 
 
-def _measured(
-    models: Mapping[str, nn.Module], example_inputs: Any, runtime: str, batch: int | None, threads: int
-) -> Sheet:
-    from secateur.bench import measure
+def _request(
+    sparsity: str | None, channels: str | None, target: str | None, ranking: dict[str, Any], place: dict[str, Any]
+) -> Request:
+    from secateur.base import UsageError
+    from secateur.channels import Sensitivity
+    from secateur.plans import parse_goal, requested
 
-    return measure(models, example_inputs, runtimes=[runtime], batches=[batch or 1], threads=threads)
+    if not (channels or target or sparsity or "pattern" in ranking):
+        raise UsageError(
+            "Say how much to remove: --channels 50%, --target latency=0.5, --sparsity 90% or --pattern 2:4."
+        )
+    if target is not None and parse_goal(target).what == "latency":
+        ranking |= place
+    if target is not None and "sensitivity" in ranking:
+        ranking["sensitivity"] = Sensitivity.load(ranking["sensitivity"])
+    return requested(sparsity, channels, target, ranking)
+
+
+def _amounts(per_layer: list[str] | None) -> dict[str, str]:
+    from secateur.base import UsageError
+
+    amounts = {}
+    for text in per_layer or []:
+        layer, equals, amount = text.rpartition("=")
+        if not (layer and equals and amount):
+            raise UsageError(f"--per-layer is {text!r}; write a layer and its amount, such as conv1=25%.")
+        amounts[layer.strip()] = amount
+    return amounts
+
+
+def _epochs(finetune: str | None) -> float | str | None:
+    from secateur.base import UsageError
+
+    if finetune is None or finetune.strip().endswith("%"):
+        return finetune
+    try:
+        return float(finetune)
+    except ValueError:
+        raise UsageError(f"--finetune is {finetune!r}; give a number of epochs, or a share such as 15%.") from None
+
+
+def _folder(task: str, request: Request) -> Path:
+    """Named after the task and the cut, so that the same command finds its run again."""
+    from secateur.plans import Channels, Target
+
+    name = Path(task.removesuffix(".py")).name.rpartition(".")[2]
+    if isinstance(request, Target):
+        return Path(f"{name}-{request.parsed_goal.text.replace('=', '-').replace('%', '').replace(' ', '')}")
+    what = "channels" if isinstance(request, Channels) else (request.pattern or "zeros").replace(":", "-")
+    return Path(f"{name}-{what}" + ("" if request.amount is None else f"-{100 * float(request.amount):g}"))
 
 
 def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bool) -> None:
@@ -161,19 +267,3 @@ def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bo
         f"\nThe pruned model is in {out} ({stored}), and {page} shows it. Next: `secateur measure {out} --runtime "
         f"all`, `secateur export {out}`; in Python, secateur.load({str(out)!r}, build_model)."
     )
-
-
-def _epochs(finetune: str, original_epochs: float | None) -> float | str:
-    from secateur.base import UsageError
-
-    if finetune.strip().endswith("%"):
-        if not original_epochs:
-            raise UsageError(
-                f"--finetune {finetune} is a share of the epochs that the model was trained for; say how many with "
-                "--original-epochs 100, or how many to fine-tune for with --finetune 2."
-            )
-        return finetune
-    try:
-        return float(finetune)
-    except ValueError:
-        raise UsageError(f"--finetune is {finetune!r}; give a number of epochs, or a share such as 15%.") from None

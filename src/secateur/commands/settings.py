@@ -58,6 +58,7 @@ Settings = Annotated[
         dir_okay=False,
         is_eager=True,
         callback=_take_from_file,
+        rich_help_panel="Measuring and output",
     ),
 ]
 """The option of a command that takes others from a file."""

@@ -1,7 +1,7 @@
 """Task files: how the command line gets a user's model and data.
 
-A task file is plain Python with these functions; `loss` and `metric` default to those of classification, and
-`example_inputs` to what the loss gives the model for the first batch of `eval_data`:
+A task file is plain Python with these functions. `loss` and `metric` default to those of classification, `recipe` to
+`secateur.Recipe()`, and `example_inputs` to what the loss gives the model for the first batch of `eval_data`:
 
     def model() -> nn.Module: ...
     def train_data() -> DataLoader: ...
@@ -9,6 +9,7 @@ A task file is plain Python with these functions; `loss` and `metric` default to
     def example_inputs(): ...
     def loss(model, batch) -> Tensor: ...
     def metric(model, loader) -> float: ...
+    def recipe() -> secateur.Recipe: ...
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,7 +30,7 @@ from torch import nn
 from secateur.base import SecateurError, UsageError, did_you_mean_path, found_in_batch, in_brief, nearest
 from secateur.checkpoint import load_weights
 from secateur.commands.one_sentence import file_errors_in_one_sentence
-from secateur.loop import Loss, Metric, accuracy, classification_loss
+from secateur.loop import Loss, Metric, Recipe, accuracy, classification_loss
 
 __all__ = ["TaskFile", "load_task"]
 
@@ -40,6 +41,7 @@ _SIGNATURES = {
     "example_inputs": ("def example_inputs()", 0),
     "loss": ("def loss(model, batch) -> Tensor", 2),
     "metric": ("def metric(model, loader) -> float", 2),
+    "recipe": ("def recipe() -> secateur.Recipe", 0),
 }
 """How each function is written, and how many arguments secateur gives it."""
 _REQUIRED = ("model", "train_data", "eval_data")
@@ -57,6 +59,14 @@ class TaskFile:
     example_inputs: Callable[[], Any]
     loss: Loss
     metric: Metric
+    recipe: Callable[[], Any] = Recipe
+
+    def build_recipe(self, changes: Mapping[str, Any]) -> Recipe:
+        """How to train, with changes from the command line."""
+        recipe = self.recipe()
+        if not isinstance(recipe, Recipe):
+            raise UsageError(f"recipe() in {self.name} returns a {type(recipe).__name__}; return a secateur.Recipe.")
+        return replace(recipe, **changes)
 
     def build_model(self, weights: str | Path | None = None) -> nn.Module:
         """The model, with the weights of a file: safetensors, or a state dict that `torch.save` wrote."""
@@ -89,6 +99,7 @@ def load_task(spec: str | Path) -> TaskFile:
         functions["example_inputs"] or functools.partial(_first_inputs, shown, model, eval_data, loss),
         loss,
         functions["metric"] or accuracy,
+        functions["recipe"] or Recipe,
     )
 
 
@@ -187,5 +198,6 @@ def _in_one_sentence(function: Callable[..., Any], module: ModuleType) -> Callab
         with file_errors_in_one_sentence(Path(module.__file__ or module.__name__)):
             return function(*args)
 
-    wrapped.__name__ = getattr(function, "__name__", type(function).__name__)
+    for name in ("__name__", "__qualname__"):
+        setattr(wrapped, name, getattr(function, name, type(function).__name__))
     return wrapped

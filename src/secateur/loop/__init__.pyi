@@ -1,5 +1,5 @@
 from secateur.loop.agenda import require_epochs as require_epochs
-from secateur.loop.display import make_display as make_display
+from secateur.loop.display import Display as Display
 from secateur.loop.histogram import WeightHistogram as WeightHistogram
 from secateur.loop.identity import digest_of_architecture as digest_of_architecture
 from secateur.loop.identity import digest_of_state as digest_of_state

@@ -13,23 +13,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from secateur.base import UsageError, parse_share, require_one_of
+from secateur.plans import Schedule
 
 __all__ = [
+    "DEFAULT_CUTS",
     "Agenda",
     "Check",
     "Cut",
     "Epoch",
-    "Schedule",
     "Stop",
-    "amount_at",
+    "default_epochs",
     "make_agenda",
     "make_training_agenda",
     "parse_epochs",
     "require_epochs",
 ]
 
-Schedule = Literal["one-shot", "iterative", "gradual"]
-
+DEFAULT_SHARE = "15%"
+DEFAULT_EPOCHS = 2
+DEFAULT_CUTS = 5
 RAMP_SHARE = 0.75
 RAMP_CUTS = 20
 
@@ -88,8 +90,10 @@ def make_agenda(
     schedule: Schedule, cuts: int, train_epochs: float, finetune_epochs: float, epoch_batches: int
 ) -> Agenda:
     require_one_of("schedule", schedule, ("one-shot", "iterative", "gradual"))
-    if schedule == "iterative" and (not isinstance(cuts, int) or cuts < 1):
+    if not isinstance(cuts, int) or cuts < 1:
         raise UsageError(f"cuts is {cuts!r}; give the number of cuts of the iterative schedule, 1 or more.")
+    if schedule != "iterative" and cuts != DEFAULT_CUTS:
+        raise UsageError(f'cuts belongs to schedule="iterative", and this one is {schedule!r}; leave it out.')
     if schedule == "gradual" and finetune_epochs == 0:
         raise UsageError("The gradual schedule prunes while it fine-tunes; give finetune some epochs.")
     recoveries = cuts if schedule == "iterative" else 1
@@ -115,13 +119,15 @@ def make_training_agenda(epochs: float, epoch_batches: int) -> Agenda:
     return Agenda(stops or (Check("before"),), epoch_batches)
 
 
-def amount_at(schedule: Schedule, final: float, progress: float) -> float:
-    """The amount to have pruned when `progress` of the way is gone."""
-    if progress >= 1:
-        return final
-    if schedule == "gradual":
-        return final * (1 - (1 - progress) ** 3)
-    return 1 - float((1 - final) ** progress)
+def default_epochs(original_epochs: float | None) -> tuple[float, str]:
+    """How long to fine-tune where nobody says, and a sentence that tells."""
+    if original_epochs:
+        epochs = max(1.0, parse_epochs(DEFAULT_SHARE, original_epochs))
+        why = f"{DEFAULT_SHARE} of the {original_epochs:g} that the model was trained for, and at least 1"
+    else:
+        epochs, why = float(DEFAULT_EPOCHS), "how long the model was trained is not known"
+    plural = "" if epochs == 1 else "s"
+    return epochs, f"Fine-tuned for {epochs:g} epoch{plural} by default ({why}); finetune sets another number."
 
 
 def parse_epochs(finetune: float | str, original_epochs: float | None) -> float:
@@ -131,7 +137,7 @@ def parse_epochs(finetune: float | str, original_epochs: float | None) -> float:
         if not original_epochs:
             raise UsageError(
                 f"finetune={finetune!r} is a share of the original epochs, which are unknown; "
-                "give original_epochs=…, or a number of epochs to fine-tune for."
+                "give original_epochs, or a number of epochs to fine-tune for."
             )
         return share * float(original_epochs)
     return require_epochs("finetune", finetune)

@@ -1,147 +1,110 @@
-"""What a cut of the loop does: `WeightPruner` sets weights to zero, `ChannelPruner` removes channels."""
+"""`Pruner`: what a cut of the loop does. It ranks, and sets weights to zero or removes channels."""
 
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
 
-from torch import nn
-
-from secateur.base import Amount, SecateurWarning, UsageError, parse_amount
-from secateur.channels import Goal, NothingToCut, parse_goal, plan_channels, require_runtime
-from secateur.loop.agenda import Schedule, amount_at
+from secateur.base import SecateurWarning, UsageError
+from secateur.channels import NothingToCut, plan_channels, require_runtime
 from secateur.loop.histogram import weight_histogram
+from secateur.loop.state import State
 from secateur.loop.tuner import Tuner
-from secateur.plans import Plan
-from secateur.weights import NofM, Ranking, parse_pattern, plan_weights
+from secateur.plans import Channels, Masks, Plan, Request, Schedule, Target, Zeros
+from secateur.weights import NofM, parse_pattern, plan_weights
 
-__all__ = ["ChannelPruner", "Pruner", "WeightPruner", "require_channel_options"]
-
-
-class Pruner(Protocol):
-    def rehearse(self, tuner: Tuner) -> None:
-        """Plans once on the model as it is, so that a call that cannot work fails before it has cost hours."""
-
-    def prune(self, tuner: Tuner, progress: float) -> None:
-        """Ranks and prunes up to `progress` (0 to 1) of the way to the final amount."""
+__all__ = ["Pruner"]
 
 
-class WeightPruner:
-    """Unstructured and N:M pruning."""
+class Pruner:
+    """Every cut is planned on the model as it then is, and counts what earlier cuts removed."""
 
-    def __init__(self, model: nn.Module, amount: Amount | None, ranking: Ranking, schedule: Schedule) -> None:
-        for option in ("multiple_of", "floor", "runtime", "batch", "threads"):
-            if option in ranking:
-                raise UsageError(f"{option} belongs to channels=…; zeros have no channels to count.")
-        self.amount = amount
-        self.ranking = ranking
-        self.schedule = schedule
-        self._plan_once(model)
-
-    def rehearse(self, tuner: Tuner) -> None:
-        """Done already: it needs the model alone."""
-
-    def prune(self, tuner: Tuner, progress: float) -> None:
-        options = options_at(self.amount, self.ranking, self.schedule, progress)
-        with scored(tuner, self.ranking):
-            masks = tuner.agree(plan_weights(tuner.module, previous=tuner.masks, **options))
-        if progress >= 1:
-            tuner.histogram = weight_histogram(tuner.module, masks)
-        tuner.enforce(masks)
-
-    def _plan_once(self, model: nn.Module) -> None:
-        pattern, ranking = self.ranking.get("pattern"), self.ranking
-        if self.schedule != "one-shot" and pattern is not None and isinstance(parse_pattern(pattern), NofM):
-            raise UsageError(f'{pattern} is one cut and has no amounts between; use schedule="one-shot".')
-        if ranking.get("score") == "taylor":
-            if self.schedule == "gradual":
-                raise UsageError('The score "taylor" needs passes of its own; use schedule="one-shot" or "iterative".')
-            ranking = {**ranking, "score": "l1"}  # there are no gradients yet
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SecateurWarning)  # the weights are not final
-            plan_weights(model, self.amount, **ranking)  # type: ignore[misc]
-
-
-class ChannelPruner:
-    """Structured pruning. Every cut is planned on the model as it then is, and counts what earlier cuts removed."""
-
-    def __init__(
-        self,
-        amount: Amount | None,
-        ranking: Ranking,
-        schedule: Schedule,
-        example_inputs: Any,
-        target: str | None = None,
-    ) -> None:
-        self.amount = amount
-        self.target = target
-        self.ranking = ranking
-        self.schedule = schedule
-        self.example_inputs = example_inputs
-        if target is not None:
-            goal = parse_goal(target)
-            require_runtime(goal, ranking.get("runtime", "eager"))
-            if schedule != "one-shot" and not goal.relative:
+    def __init__(self, request: Request, schedule: Schedule, example_inputs: Any, trains_first: bool) -> None:
+        if isinstance(request, Zeros):
+            _require_zeros_schedule(request, schedule)
+            if example_inputs is not None:
                 raise UsageError(
-                    f"Several cuts share a target out as shares of the dense model; write {goal.what}=0.5, or use "
-                    'schedule="one-shot".'
+                    "example_inputs belongs to channels and targets; single weights cannot use it, so leave it out."
                 )
-
-    def rehearse(self, tuner: Tuner) -> None:
-        if self.example_inputs is None:
-            self.example_inputs = tuner.example_inputs()
-        ranking = self.ranking
-        if ranking.get("score") == "taylor":
-            ranking = {**ranking, "score": "l1"}  # there are no gradients yet
-        amount = 0.5 if self.target else self.amount  # a latency takes minutes to meet, and weights that are trained
-        plan_channels(tuner.module, self.example_inputs, amount, **ranking)  # type: ignore[misc]
-
-    def prune(self, tuner: Tuner, progress: float) -> None:
-        if self.target is not None:
-            target = self._target_at(progress, tuner.plan)
-            options: dict[str, Any] = {**self.ranking, "target": target, "progress": False}
         else:
-            options = {**options_at(self.amount, self.ranking, self.schedule, progress), "previous": tuner.plan}
+            _require_channel_schedule(request, schedule)
+        self.request = request
+        self.schedule = schedule
+        self.trains_first = trains_first
+        self._example_inputs = example_inputs
+        self._checked: tuple[Request, Masks | Plan] | None = None
+
+    def find_inputs(self, tuner: Tuner) -> None:
+        """Those to run the model on; in every run at the same place, because it may draw random numbers."""
+        if self._example_inputs is None and not isinstance(self.request, Zeros):
+            self._example_inputs = tuner.example_inputs()
+
+    def check(self, tuner: Tuner) -> None:
+        """Plans once on the model as it is, so that a call that cannot work fails before it has cost hours."""
+        request = self.request
+        if request.score == "taylor":
+            request = replace(request, score="l1")  # there are no gradients yet
+        if isinstance(request, Target) and request.parsed_goal.what == "latency":
+            shared = {
+                name: getattr(request, name)
+                for name in ("score", "keep", "keep_indices", "per_layer", "multiple_of", "data")
+            }
+            request = Channels(0.5, **shared)  # a latency takes minutes to meet, and weights that are trained
+        with warnings.catch_warnings():
+            if self.trains_first:
+                warnings.simplefilter("ignore", SecateurWarning)  # the weights are not final
+            self._checked = request, self._plan(tuner, request, State(), show=False)
+
+    def prune(self, tuner: Tuner, state: State, progress: float, show: bool) -> State:
+        """Ranks and prunes up to `progress` (0 to 1) of the way to the final amount. A search may `show` its steps."""
+        request = self.request.at(progress, self.schedule, state.plan)
         try:
-            with scored(tuner, self.ranking):
-                plan = plan_channels(tuner.module, self.example_inputs, **options)
+            planned = self._planned(tuner, request, state, show)
         except NothingToCut:
-            if progress >= 1 and tuner.plan is None:
+            if progress >= 1 and state.plan is None:
                 raise
-            return  # so small a part of the amount removes no whole channel; the next part will
-        agreed = tuner.agree(plan)
-        if progress >= 1:
-            tuner.histogram = weight_histogram(tuner.module, agreed)
+            return state  # so small a part of the amount removes no whole channel; the next part will
+        agreed = tuner.agree(planned)
+        histogram = weight_histogram(tuner.module, agreed) if progress >= 1 else state.histogram
+        if isinstance(agreed, Masks):
+            tuner.enforce(agreed)
+            return replace(state, masks=agreed, histogram=histogram)
         tuner.cut(agreed)
+        return replace(state, plan=state.plan.then(agreed) if state.plan else agreed, histogram=histogram)
 
-    def _target_at(self, progress: float, previous: Plan | None) -> Goal:
-        """What is to be left after this part of the way."""
-        dense = previous.outcome.dense if previous is not None and previous.outcome is not None else None
-        return parse_goal(str(self.target)).at(progress, dense)
+    def _planned(self, tuner: Tuner, request: Request, state: State, show: bool) -> Masks | Plan:
+        if state.untouched and self._checked is not None and self._checked[0] == request:
+            return self._checked[1]
+        with tuner.gradients() if request.score == "taylor" else nullcontext():
+            return self._plan(tuner, request, state, show)
+
+    def _plan(self, tuner: Tuner, request: Request, state: State, show: bool) -> Masks | Plan:
+        if isinstance(request, Zeros):
+            return plan_weights(tuner.module, request, previous=state.masks)
+        previous = state.plan if isinstance(request, Channels) else None
+        return plan_channels(tuner.module, self._example_inputs, request, previous=previous, progress=show)
 
 
-def scored(tuner: Tuner, ranking: Ranking) -> AbstractContextManager[None]:
-    return tuner.gradients() if ranking.get("score") == "taylor" else nullcontext()
+def _require_zeros_schedule(zeros: Zeros, schedule: Schedule) -> None:
+    if schedule != "one-shot" and zeros.pattern is not None and isinstance(parse_pattern(zeros.pattern), NofM):
+        raise UsageError(f'{zeros.pattern} is one cut and has no amounts between; use schedule="one-shot".')
+    if schedule == "gradual" and zeros.score == "taylor":
+        raise UsageError('The score "taylor" needs passes of its own; use schedule="one-shot" or "iterative".')
 
 
-def require_channel_options(amount: Amount | None, schedule: Schedule, ranking: Ranking) -> None:
-    if amount is not None:
-        raise UsageError("Give either an amount of weights or channels=…, not both; prune a result again for both.")
-    for option in ("pattern", "include"):
-        if ranking.get(option):
-            raise UsageError(f"{option} belongs to single weights and cannot go with channels=…; leave it out.")
+def _require_channel_schedule(request: Channels | Target, schedule: Schedule) -> None:
     if schedule == "gradual":
         raise UsageError('Channels go in whole cuts; use schedule="one-shot" or "iterative".')
-
-
-def options_at(amount: Amount | None, ranking: Ranking, schedule: Schedule, progress: float) -> dict[str, Any]:
-    """The arguments of a plan when `progress` of the way to the final amounts is gone."""
-    options: dict[str, Any] = dict(ranking)
-    if amount is not None:
-        options["amount"] = amount_at(schedule, parse_amount(amount), progress)
-    if per_layer := ranking.get("per_layer"):
-        options["per_layer"] = {
-            pattern: amount_at(schedule, parse_amount(own), progress) for pattern, own in per_layer.items()
-        }
-    return options
+    if schedule == "iterative" and (request.keep_indices or isinstance(request.score, Mapping)):
+        raise UsageError('Numbers for each channel fit the model of the first cut alone; use schedule="one-shot".')
+    if isinstance(request, Target):
+        goal = request.parsed_goal
+        require_runtime(goal, request.runtime)
+        if schedule != "one-shot" and not goal.relative:
+            raise UsageError(
+                f"Several cuts share a target out as shares of the dense model; write {goal.what}=0.5, or use "
+                'schedule="one-shot".'
+            )

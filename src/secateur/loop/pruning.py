@@ -6,42 +6,49 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from accelerate import Accelerator
 from torch import nn
 
-from secateur.base import Amount, LossDiverged, UsageError, listed, parse_amount, unwrap
+from secateur.base import Amount, LossDiverged, UsageError, require_module, unwrap
 from secateur.checkpoint import extra_states
 from secateur.loop.agenda import (
+    DEFAULT_CUTS,
     Agenda,
     Cut,
     Epoch,
-    Schedule,
+    default_epochs,
     make_agenda,
     make_training_agenda,
     parse_epochs,
     require_epochs,
 )
-from secateur.loop.display import Display, SilentDisplay, make_display
-from secateur.loop.identity import digest_of_architecture, digest_of_weights, ranking_as_json, recipe_as_text
-from secateur.loop.pruners import ChannelPruner, Pruner, WeightPruner, require_channel_options
+from secateur.loop.display import Display
+from secateur.loop.identity import (
+    digest_of_architecture,
+    digest_of_inputs,
+    digest_of_weights,
+    name_of,
+    recipe_as_text,
+    request_as_json,
+)
+from secateur.loop.pruners import Pruner
 from secateur.loop.recipe import Recipe
 from secateur.loop.result import Record, Result
 from secateur.loop.run_folder import RunFolder
+from secateur.loop.state import State
 from secateur.loop.task import Loss, Metric, Task, accuracy, classification_loss
 from secateur.loop.tuner import Tuner, lent_accelerator
-from secateur.plans import Masks
-from secateur.weights import Ranking
+from secateur.plans import Masks, Request, Schedule, requested
 
 __all__ = ["prune", "train"]
 
 
 def prune(
     model: nn.Module,
-    amount: Amount | None = None,
+    amount: Amount | Request | None = None,
     *,
     channels: Amount | None = None,
     target: str | None = None,
@@ -51,23 +58,25 @@ def prune(
     loss: Loss = classification_loss,
     metric: Metric = accuracy,
     train: float = 0,
-    finetune: float | str = "15%",
+    finetune: float | str | None = None,
     original_epochs: float | None = None,
     schedule: Schedule = "one-shot",
-    cuts: int = 5,
+    cuts: int = DEFAULT_CUTS,
     recipe: Recipe | None = None,
     run_dir: str | Path | None = None,
     seed: int = 0,
     accelerator: Accelerator | None = None,
     progress: bool | Display = True,
     tolerance: float = 0.02,
-    **ranking: Unpack[Ranking],
+    **options: Any,
 ) -> Result:
     """Trains (if asked), ranks, prunes and fine-tunes a copy of `model`, and tells what each stop did to it.
 
     Args:
         model: stays as it is; the pruned copy is `result.model`.
-        amount: the share of weights to set to zero, such as 0.9 or "90%"; not needed with an N:M pattern.
+        amount: the share of weights to set to zero, such as 0.9 or "90%"; not needed with an N:M pattern. Or all that
+            is to be said of the cut: `Zeros(0.9, scope="layer")`, `Channels(0.5, multiple_of=8)` or
+            `Target("latency=0.5", runtime="openvino")`.
         channels: instead, the share of channels and heads to remove physically, such as 0.5 or "50%".
         target: instead, remove channels until this is left: "latency=0.5" (of the dense model's, measured),
             "latency=3ms", "macs=50%", "params=2M" or "size=4MB".
@@ -79,7 +88,8 @@ def prune(
         metric: a function of the model and `eval_data`, higher is better; accuracy by default. With several
             processes each of them calls it on the whole data.
         train: epochs to train before pruning, for a model that is not trained yet.
-        finetune: epochs to fine-tune, or a share such as "15%" of the original epochs.
+        finetune: epochs to fine-tune, or a share such as "15%" of the original epochs. By default 15 % of them and
+            at least 1; where they are not known, 2. The result says so.
         original_epochs: how long the model was trained before, where `train` does not say.
         schedule: "one-shot", "iterative" (several cuts, the fine-tuning shared out between them) or "gradual" (the
             amount rises along a cubic ramp while the model is fine-tuned).
@@ -89,47 +99,54 @@ def prune(
             there after an interruption, and returns the stored result once the run has ended.
         seed: for the order of the data and everything random in training.
         accelerator: a fresh `accelerate.Accelerator` set up for precision, processes, accumulation and trackers.
-        progress: False for silence.
+        progress: False for silence, or a `Display` of your own.
         tolerance: how far below the dense model the metric may end for the model to count as recovered.
-        **ranking: `scope`, `pattern`, `score`, `keep`, `include` and `per_layer`, as for `plan_weights`; with
-            channels those of `plan_channels`: `scope`, `score`, `keep`, `per_layer`, `multiple_of`, `floor`, and for a
-            target `runtime`, `batch` and `threads`.
+        **options: those of `Zeros`, with channels those of `Channels`, with a target those of `Target`.
     """
+    require_module(model)
+    request = requested(amount, channels, target, options).named_in(unwrap(model))
     train_epochs = require_epochs("train", train)
     original = train_epochs if original_epochs is None else require_epochs("original_epochs", original_epochs)
-    finetune_epochs = parse_epochs(finetune, original)
-    for option in ("keep", "include"):
-        if option in ranking:
-            ranking[option] = listed(option, ranking[option], unwrap(model))
-    if channels is not None and target is not None:
-        raise UsageError("Give either channels=… or target=…, not both: a target decides how many channels go.")
-    if channels is not None or target is not None:
-        require_channel_options(amount, schedule, ranking)
-        pruner: Pruner = ChannelPruner(channels, ranking, schedule, example_inputs, target)
-    else:
-        pruner = WeightPruner(model, amount, ranking, schedule)
-
+    finetune_epochs, note = _finetuning(finetune, original, original_epochs is not None)
+    pruner = Pruner(request, schedule, example_inputs, trains_first=train_epochs > 0)
     run = _Run(
         model=model,
         task=Task(train_data, eval_data, loss, metric),
         recipe=recipe or Recipe(),
         settings={
-            "amount": None if amount is None else parse_amount(amount),
             "schedule": schedule,
             "cuts": cuts,
             "train": train_epochs,
             "finetune": finetune_epochs,
-            "channels": None if channels is None else parse_amount(channels),
-            "target": target,
-            "ranking": ranking_as_json(ranking),
+            "example_inputs": _inputs_digest(example_inputs, request),
+            **request_as_json(request),
         },
         run_dir=run_dir,
         seed=seed,
         accelerator=accelerator,
         progress=progress,
         tolerance=tolerance,
+        note=note,
     )
     return run.walk(lambda batches: make_agenda(schedule, cuts, train_epochs, finetune_epochs, batches), pruner)
+
+
+def _finetuning(finetune: float | str | None, original: float, original_given: bool) -> tuple[float, str]:
+    """The epochs, and where nobody chose them a sentence that tells."""
+    if finetune is None:
+        return default_epochs(original)
+    if original_given and not isinstance(finetune, str):
+        raise UsageError(
+            f'original_epochs belongs to a share such as finetune="15%", and finetune is {finetune!r}; leave one out.'
+        )
+    return parse_epochs(finetune, original), ""
+
+
+def _inputs_digest(example_inputs: Any, request: Request) -> str | None:
+    """The values count only where a score is made of them."""
+    if example_inputs is None:
+        return None
+    return digest_of_inputs(example_inputs, values=request.score == "activation")
 
 
 def train(
@@ -173,7 +190,6 @@ def train(
         seed=seed,
         accelerator=accelerator,
         progress=progress,
-        tolerance=0.0,
     )
     return run.walk(lambda batches: make_training_agenda(train_epochs, batches), None)
 
@@ -190,7 +206,8 @@ class _Run:
     seed: int
     accelerator: Accelerator | None
     progress: bool | Display
-    tolerance: float
+    tolerance: float = 0.0
+    note: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
@@ -209,12 +226,10 @@ class _Run:
                 folder.open({**self.settings, **self._circumstances(tuner)})
                 if folder.finished:
                     stored = folder.stored_result(copy.deepcopy(unwrap(self.model)))
-                    return replace(stored, tolerance=self.tolerance)
+                    return replace(stored, tolerance=self.tolerance, note=self.note)
             display = self._display(accelerator.is_main_process)
             try:
-                if pruner is not None:
-                    pruner.rehearse(tuner)
-                records = self._pass_stops(tuner, agenda, folder, display, pruner)
+                state = self._pass_stops(tuner, agenda, folder, display, pruner)
             except LossDiverged as error:
                 kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
                 raise LossDiverged(
@@ -223,10 +238,16 @@ class _Run:
             finally:
                 display.close()
                 tuner.close()
-            masks = tuner.masks or Masks({})
-            metric = self.task.metric_name
-            model = tuner.plain_model()
-            result = Result(model, masks, tuple(records), self.tolerance, metric, tuner.plan, tuner.histogram)
+            result = Result(
+                tuner.finished_model(state.plan),
+                state.masks or Masks({}),
+                state.records,
+                self.tolerance,
+                self.task.metric_name,
+                state.plan,
+                state.histogram,
+                self.note,
+            )
             if folder:
                 folder.finish(result)
             return result
@@ -238,32 +259,36 @@ class _Run:
         folder: RunFolder | None,
         display: Display,
         pruner: Pruner | None,
-    ) -> list[Record]:
+    ) -> State:
         """train → rank → prune → fine-tune."""
-        rank_and_prune = partial(pruner.prune, tuner) if pruner is not None else _never_prune
-        records = folder.resume(tuner) if folder else []
+        state = _begin(tuner, folder, pruner)
+
+        def rank_and_prune(progress: float) -> None:
+            nonlocal state
+            assert pruner is not None, "an agenda of training alone has no cut"
+            state = pruner.prune(tuner, state, progress, display.enabled)
+
         tuner.start_trackers()
-        display.start(agenda.batches, agenda.batches_before(len(records)), self.task.metric_name)
-        for stop in agenda.stops[len(records) :]:
+        display.start(agenda.batches, agenda.batches_before(len(state.records)), self.task.metric_name)
+        for stop in agenda.stops[len(state.records) :]:
             started = time.monotonic()
-            display.begin(stop.label)
             if stop.phase in ("cut", "fine-tune"):
                 tuner.remember_dense(folder.path if folder else None)
-            match stop:
-                case Cut():
-                    rank_and_prune(stop.progress)
-                case Epoch():
-                    tuner.train_epoch(stop, on_step=display.step, cut=rank_and_prune)
+            if isinstance(stop, Cut):
+                rank_and_prune(stop.progress)  # a search for a latency shows a bar of its own
+            display.begin(stop.label)
+            if isinstance(stop, Epoch):
+                tuner.train_epoch(stop, on_step=display.step, cut=rank_and_prune)
             metric, counted = tuner.evaluate()
             seconds = time.monotonic() - started
-            epochs = agenda.batches_before(len(records) + 1) / agenda.epoch_batches
-            now = Record(stop.label, stop.phase, epochs, metric, tuner.sparsity, tuner.size(), seconds, counted)
-            records.append(now)
+            epochs = agenda.batches_before(len(state.records) + 1) / agenda.epoch_batches
+            now = Record(stop.label, stop.phase, epochs, metric, state.sparsity, tuner.size(), seconds, counted)
+            state = replace(state, records=(*state.records, now))
             display.end(now)
-            tuner.log(len(records), now)
+            tuner.log(len(state.records), now)
             if folder:
-                folder.save(records, tuner)
-        return records
+                folder.save(state, tuner)
+        return state
 
     def _circumstances(self, tuner: Tuner) -> dict[str, Any]:
         """What a resumed run must share with the one it continues."""
@@ -271,6 +296,8 @@ class _Run:
             "architecture": digest_of_architecture(self.model),
             # Where the run trains the model itself, it does not matter which weights a restarted program begins with.
             "weights": None if self.settings["train"] else digest_of_weights(self.model),
+            "loss": name_of(self.task.loss),
+            "metric": name_of(self.task.metric),
             "recipe": recipe_as_text(self.recipe),
             "batches per epoch": tuner.epoch_batches,
             "processes": tuner.accelerator.num_processes,
@@ -278,10 +305,19 @@ class _Run:
         }
 
     def _display(self, main_process: bool) -> Display:
-        if isinstance(self.progress, bool):
-            return make_display(self.progress and main_process)
-        return self.progress if main_process else SilentDisplay()
+        if isinstance(self.progress, Display) and main_process:
+            return self.progress
+        return Display(enabled=bool(self.progress) and main_process)
 
 
-def _never_prune(progress: float) -> None:
-    raise AssertionError("an agenda of training alone has no cut")
+def _begin(tuner: Tuner, folder: RunFolder | None, pruner: Pruner | None) -> State:
+    """The state that an interrupted walk left; a new one begins with a look at whether it can work."""
+    if pruner is not None:
+        pruner.find_inputs(tuner)
+    state = folder.resume(tuner) if folder else State()
+    if not state.records:
+        if pruner is not None:
+            pruner.check(tuner)
+        if folder:
+            folder.begin()
+    return state

@@ -52,6 +52,11 @@ class Recipe:
                 raise UsageError(f"{name} is {value!r}; give a number from 0 to 1.")
         if not (_is_number(self.weight_decay) and self.weight_decay >= 0):
             raise UsageError(f"weight_decay is {self.weight_decay!r}; give 0 or a positive number.")
+        for name in ("lr", "weight_decay"):
+            if callable(self.optimizer) and getattr(self, name) != getattr(Recipe, name):
+                raise UsageError(f'{name} belongs to "adamw" and "sgd"; an optimizer of your own sets it itself.')
+        if self.distill == 0 and self.temperature != Recipe.temperature:
+            raise UsageError("temperature belongs to distillation; set distill, too, or leave it out.")
 
 
 def _is_number(value: object) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from secateur.base import aligned, from_json, to_json
 from secateur.bench import ModelSize
+from secateur.checkpoint import save
 from secateur.loop.histogram import WeightHistogram
 from secateur.plans import Masks, Plan
 
@@ -83,6 +85,8 @@ class Result:
     """The channels that were removed, all cuts as one plan for the dense model."""
     histogram: WeightHistogram | None = None
     """Of the weights as the last cut found them."""
+    note: str = ""
+    """What `prune` chose by itself, where it matters."""
 
     @property
     def dense(self) -> Record:
@@ -143,6 +147,11 @@ class Result:
             'Prune less, fine-tune longer, or cut in smaller steps with schedule="iterative".'
         )
 
+    def save(self, folder: str | Path, *, settings: Any = None, dense: bool = False) -> None:
+        """Writes a checkpoint for `secateur.load`, as `secateur.save` does, with this result as its metrics."""
+        applied = [step for step in (self.plan, self.masks) if step not in (None, Masks({}))]
+        save(self.model, applied, folder, metrics=self.to_json(), settings=settings, dense=dense)
+
     def to_json(self) -> dict[str, Any]:
         """The result without the model, as plain JSON values."""
         return {
@@ -179,4 +188,5 @@ class Result:
             macs = f", MACs of one example {self.plan.macs[0]:,} → {self.plan.macs[1]:,}"
             size = f"{before.parameters:,} → {after.parameters:,} parameters{macs}"
         met = [str(self.plan.outcome)] if self.plan and self.plan.outcome else []
-        return "\n".join([*aligned(rows, right=(1, 2, 3, 4)), size, *met, self.verdict])
+        note = [self.note] if self.note else []
+        return "\n".join([*aligned(rows, right=(1, 2, 3, 4)), size, *met, *note, self.verdict])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,11 @@ from secateur.base import (
     to_json,
     write_text,
 )
-from secateur.checkpoint import MANIFEST_FILE, Opened, restore, save
+from secateur.checkpoint import MANIFEST_FILE, Opened, restore
 from secateur.loop.histogram import WeightHistogram
 from secateur.loop.identity import digest_of_architecture
 from secateur.loop.result import Record, Result
+from secateur.loop.state import State
 from secateur.loop.tuner import DENSE_FILE, Tuner
 from secateur.plans import Masks, Plan
 
@@ -57,21 +58,25 @@ class RunFolder:
         self.settings: Mapping[str, Any] = {}
 
     def open(self, settings: Mapping[str, Any]) -> None:
-        """Starts a run here, or finds the same run that was started here before."""
+        """Refuses a folder that holds another run; one that has passed no stop yet has nothing to lose."""
         self.settings = settings
         file = self.path / RUN_FILE
         if self.main and not file.exists() and self.finished:
             raise UsageError(f"{self.path} holds a checkpoint that no run left there; choose another folder.")
-        if self.main and file.exists():
+        if self.main and file.exists() and (self.finished or self._states()):
             self._require_same(_read_json(file), settings)
-        elif self.main:
-            make_folder(self.path)
-            write_text(file, json.dumps({"version": _VERSION, "settings": settings}, indent=2))
         self.barrier()
 
-    def save(self, records: Sequence[Record], tuner: Tuner) -> None:
+    def begin(self) -> None:
+        """Starts a run here."""
+        if self.main:
+            make_folder(self.path)
+            write_text(self.path / RUN_FILE, json.dumps({"version": _VERSION, "settings": self.settings}, indent=2))
+        self.barrier()
+
+    def save(self, state: State, tuner: Tuner) -> None:
         """Keeps the state after a finished stop, then drops the one before."""
-        final = self.path / f"stop-{len(records):04d}"
+        final = self.path / f"stop-{len(state.records):04d}"
         partial = final.with_name(final.name + PARTIAL)
         with saving(final):
             try:
@@ -82,51 +87,42 @@ class RunFolder:
                 tuner.save(partial)
                 self.barrier()
                 if self.main:
-                    if tuner.masks is not None:
-                        tuner.masks.save(partial / MASKS_FILE)
-                    if tuner.plan is not None:
-                        tuner.plan.save(partial / PLAN_FILE)
-                    if tuner.histogram is not None:
-                        write_text(partial / HISTOGRAM_FILE, json.dumps(to_json(tuner.histogram)))
-                    write_text(partial / "progress.json", json.dumps(to_json(records)))
+                    _write_state(state, partial)
                     older = self._states()
                     flush_folder(partial)
                     partial.rename(final)
                     flush_folder(self.path)
-                    for state in older:
-                        shutil.rmtree(state)
+                    for old in older:
+                        shutil.rmtree(old)
             except BaseException:
                 if self.main:
                     shutil.rmtree(partial, ignore_errors=True)
                 raise
         self.barrier()
 
-    def resume(self, tuner: Tuner) -> list[Record]:
-        """Puts the tuner into the last saved state, if there is one, and returns the records up to there."""
+    def resume(self, tuner: Tuner) -> State:
+        """Puts the model and the optimizer into the last saved state, if there is one, and returns it."""
         states = self._states()
         if not states:
-            return []
+            return State()
         folder = states[-1]
         try:
-            records = list(from_json(tuple[Record, ...], _read_json(folder / "progress.json"), "the progress"))
-            if (folder / PLAN_FILE).exists():
-                tuner.cut(Plan.load(folder / PLAN_FILE))
+            state = _read_state(folder)
+            if state.plan is not None:
+                tuner.cut(state.plan)
             tuner.load(folder)
-            if (folder / MASKS_FILE).exists():
-                tuner.enforce(Masks.load(folder / MASKS_FILE))
-            if (folder / HISTOGRAM_FILE).exists():
-                tuner.histogram = from_json(WeightHistogram, _read_json(folder / HISTOGRAM_FILE), "the histogram")
+            if state.masks is not None:
+                tuner.enforce(state.masks)
         except Exception as error:
             raise SecateurError(
                 f"The state in {folder} cannot be read ({error}); delete {self.path} to start the run again."
             ) from error
-        return records
+        return state
 
     def finish(self, result: Result) -> None:
         """Writes the outcome; its presence means that the run has ended."""
         if self.main:
-            applied = [step for step in (result.plan, result.masks) if step not in (None, Masks({}))]
-            save(result.model, applied, self.path, metrics=result.to_json(), settings=self.settings)
+            result.save(self.path, settings=self.settings)
             self._drop_states()
         self.barrier()
 
@@ -158,10 +154,10 @@ class RunFolder:
     def _require_same(self, stored: Any, settings: Mapping[str, Any]) -> None:
         if not isinstance(stored, dict) or stored.get("version") != _VERSION:
             raise SecateurError(f"{self.path} holds a run of another version of secateur; choose another folder.")
-        before, now = stored["settings"], json.loads(json.dumps(settings))
+        before, now = _unfolded(stored["settings"]), json.loads(json.dumps(settings))
         if not self.finished:
             before, now = ({**each, "recipe": None} for each in (before, now))  # it may change on the way
-        changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+        changed = [key for key in _compared(before, now) if before.get(key) != now.get(key)]
         if changed:
             differences = ", ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in changed)
             raise UsageError(
@@ -191,6 +187,39 @@ def load_run(folder: str | Path, model: nn.Module) -> Result:
         return _read_result(path, model)
     except Exception as error:
         raise SecateurError(f"The result in {path} cannot be read ({error}); make the run again.") from error
+
+
+def _unfolded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Version 0.1.0 kept options under "ranking", empty where nobody had given them."""
+    given = {option: value for option, value in settings.get("ranking", {}).items() if value}
+    if "per_layer" in given:
+        given["per_layer"] = [list(item) for item in given["per_layer"].items()]
+    return {**{key: value for key, value in settings.items() if key != "ranking"}, **given}
+
+
+def _compared(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What a folder of version 0.1.0 does not say, such as the loss, is not compared; how much to prune always is."""
+    return sorted({*before, *(now if "loss" in before else ("amount", "channels", "target"))})
+
+
+def _write_state(state: State, folder: Path) -> None:
+    if state.masks is not None:
+        state.masks.save(folder / MASKS_FILE)
+    if state.plan is not None:
+        state.plan.save(folder / PLAN_FILE)
+    if state.histogram is not None:
+        write_text(folder / HISTOGRAM_FILE, json.dumps(to_json(state.histogram)))
+    write_text(folder / "progress.json", json.dumps(to_json(state.records)))
+
+
+def _read_state(folder: Path) -> State:
+    plan, masks, histogram = (folder / name for name in (PLAN_FILE, MASKS_FILE, HISTOGRAM_FILE))
+    return State(
+        from_json(tuple[Record, ...], _read_json(folder / "progress.json"), "the progress"),
+        Masks.load(masks) if masks.exists() else None,
+        Plan.load(plan) if plan.exists() else None,
+        from_json(WeightHistogram, _read_json(histogram), "the histogram") if histogram.exists() else None,
+    )
 
 
 def _read_result(path: Path, model: nn.Module) -> Result:

@@ -35,7 +35,6 @@ from secateur.base import (
 )
 from secateur.bench import ModelSize, measure_size
 from secateur.loop.agenda import Epoch
-from secateur.loop.histogram import WeightHistogram
 from secateur.loop.recipe import Recipe, learning_rate_factor, make_optimizer
 from secateur.loop.result import Record
 from secateur.loop.task import Task, accuracy, count_correct, logits_of
@@ -47,7 +46,7 @@ __all__ = ["Tuner", "lent_accelerator"]
 TAYLOR_BATCHES = 16
 DENSE_FILE = "dense.safetensors"
 
-Agreed = TypeVar("Agreed", Masks, Plan)
+Agreed = TypeVar("Agreed", bound=Masks | Plan)
 
 
 @contextmanager
@@ -100,10 +99,6 @@ class Tuner:
         self.accelerator = accelerator
         self.task = task
         self.recipe = recipe
-        self.masks: Masks | None = None
-        self.plan: Plan | None = None
-        self.histogram: WeightHistogram | None = None
-        """Of the weights as the last cut found them."""
         self._teacher: nn.Module | None = None
         self._original = model
         self._hold: Hold | None = None
@@ -164,10 +159,6 @@ class Tuner:
         right = torch.cat([batch.flatten() for batch in batches])
         return float(right.double().mean()), right.numel()
 
-    @property
-    def sparsity(self) -> float:
-        return self.masks.sparsity if self.masks else 0.0
-
     def size(self) -> ModelSize:
         return measure_size(self.module)
 
@@ -175,7 +166,6 @@ class Tuner:
         """Puts masks in force from here on, in place of any earlier ones."""
         if self._hold is not None:
             self._hold.release()
-        self.masks = masks
         apply(self.module, masks)
         self._hold = hold(self.module, masks, self.optimizer) if self.optimizer is not None else None
 
@@ -185,7 +175,6 @@ class Tuner:
             raise UsageError("Channels cannot be cut while FSDP shards the model; prune it first, or with DDP.")
         module = self.module
         apply(module, plan, optimizer=None if self.optimizer is None else self.optimizer.optimizer)
-        self.plan = plan if self.plan is None else self.plan.then(plan)
         if self.model is not module:  # DDP made its buckets for the parameters as they were
             self.accelerator._models.clear()
             self.model = self.accelerator.prepare_model(module)
@@ -213,15 +202,15 @@ class Tuner:
         """Before the first cut: keeps the dense model to distil from, in `folder` for a resumed run, too."""
         if not self.recipe.distill or self._teacher is not None:
             return
-        self._teacher = self.plain_model() if self.plan is None else _copy_of(self._original)
-        if folder is not None:
-            file = folder / DENSE_FILE
-            if file.exists():
-                load_model(self._teacher, file)
-            elif self.accelerator.is_main_process:
-                with replace_file(file) as partial:
-                    save_model(self._teacher, str(partial))
-            self.accelerator.wait_for_everyone()
+        file = folder / DENSE_FILE if folder else None
+        kept = file is not None and file.exists()
+        self.accelerator.wait_for_everyone()  # all have looked before one of them writes it
+        self._teacher = _copy_of(self._original) if kept else self.plain_copy(None)
+        if file is not None and kept:
+            load_model(self._teacher, file)
+        elif file is not None and self.accelerator.is_main_process:
+            with replace_file(file) as partial:
+                save_model(self._teacher, str(partial))
         self._teacher.to(self.accelerator.device).eval().requires_grad_(False)
 
     def start_trackers(self) -> None:
@@ -233,11 +222,21 @@ class Tuner:
         values = {"metric": record.metric, "sparsity": record.sparsity, "seconds": record.seconds}
         self.accelerator.log({**values, "parameters": record.size.parameters}, step)
 
-    def plain_model(self) -> nn.Module:
+    def finished_model(self, plan: Plan | None) -> nn.Module:
         """The model as it is now, as the user's own class, without wrappers, whole in every process."""
+        module = self.module
+        alone = self.accelerator.distributed_type == DistributedType.NO and self.model is module
+        moved = next(module.parameters()).device != next(self._original.parameters()).device
+        if moved or not alone or "forward" in vars(module):  # spread, wrapped, or given another forward by accelerate
+            return self.plain_copy(plan)
+        vars(module).pop("_is_accelerate_prepared", None)
+        return module
+
+    def plain_copy(self, plan: Plan | None) -> nn.Module:
+        """A copy of the model as it is now; `plan` is what was removed of it."""
         plain = _copy_of(self._original)
-        if self.plan is not None:
-            cut(plain, self.plan)
+        if plan is not None:
+            cut(plain, plan)
         trained = self.module
         with torch.no_grad():
             for name, parameter in trained.named_parameters():

@@ -1,3 +1,14 @@
+from secateur.plans.cuts import Channels as Channels
+from secateur.plans.cuts import Request as Request
+from secateur.plans.cuts import Schedule as Schedule
+from secateur.plans.cuts import Scope as Scope
+from secateur.plans.cuts import Score as Score
+from secateur.plans.cuts import Target as Target
+from secateur.plans.cuts import Zeros as Zeros
+from secateur.plans.cuts import as_request as as_request
+from secateur.plans.cuts import requested as requested
+from secateur.plans.goal import Goal as Goal
+from secateur.plans.goal import parse_goal as parse_goal
 from secateur.plans.masks import DescribedMasks as DescribedMasks
 from secateur.plans.masks import LayerMask as LayerMask
 from secateur.plans.masks import Masks as Masks

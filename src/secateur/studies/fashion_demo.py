@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from secateur.base import working, write_text
 from secateur.bench import Timing, compare, count_macs
 from secateur.examples import SmallResNet, load_fashion_mnist
-from secateur.loop import Recipe, Result, make_display, prune, train
+from secateur.loop import Display, Recipe, Result, prune, train
 
 __all__ = ["Demo", "Version", "run_demo"]
 
@@ -93,7 +93,7 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int) -> Demo:
             "recipe": RECIPE,
             "seed": seed,
             "run_dir": out / FOLDERS[name],
-            "progress": make_display(True, name),
+            "progress": Display(name),
         }
 
     torch.manual_seed(seed)

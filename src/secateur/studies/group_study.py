@@ -17,7 +17,7 @@ from secateur.base import (
     UsageError,
     copy_of_model,
     evaluating,
-    listed,
+    named,
     parse_amount,
     require_module,
     steps,
@@ -40,10 +40,9 @@ from secateur.loop import (
     require_epochs,
     train,
 )
-from secateur.plans import Plan
+from secateur.plans import Plan, Score
 from secateur.studies.evaluations import SensitivityCache
 from secateur.surgery import apply
-from secateur.weights import Score
 
 __all__ = ["sensitivity"]
 
@@ -88,7 +87,7 @@ def sensitivity(
     """
     require_module(model)
     shares = _checked_amounts(amounts)
-    kept = listed("keep", keep, unwrap(model))
+    kept = named("keep", keep, unwrap(model))
     require_batches("eval_data", eval_data)
     groups = find_cut_groups(model, example_inputs, kept)
     if not groups:

@@ -1,4 +1,3 @@
-from secateur.weights.masking import Ranking as Ranking
 from secateur.weights.masking import plan_weights as plan_weights
 from secateur.weights.pattern import NofM as NofM
 from secateur.weights.pattern import parse_pattern as parse_pattern
@@ -7,7 +6,6 @@ from secateur.weights.prunable import check_finite as check_finite
 from secateur.weights.prunable import find_weights as find_weights
 from secateur.weights.rank import CHUNK as CHUNK
 from secateur.weights.score import SCORES as SCORES
-from secateur.weights.score import Score as Score
 from secateur.weights.score import l1 as l1
 from secateur.weights.score import l2 as l2
 from secateur.weights.score import score_weight as score_weight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,77 +17,45 @@ from secateur.base import (
     UsageError,
     first_match,
     full_tensor,
-    listed,
     matches_any,
+    named,
     parse_amount,
     require_known,
     require_module,
-    require_one_of,
     some_of,
     unwrap,
 )
-from secateur.plans import LayerMask, Masks
+from secateur.plans import LayerMask, Masks, Scope, Zeros, as_request
 from secateur.weights.pattern import Block, NofM, parse_pattern
 from secateur.weights.prunable import Weight, check_finite, find_weights
 from secateur.weights.rank import CHUNK, Cutoff, find_cutoff, select
-from secateur.weights.score import Score, l1, resolve_score, score_weight
+from secateur.weights.score import l1, resolve_score, score_weight
 
-__all__ = ["Ranking", "Scope", "plan_weights"]
-
-Scope = Literal["global", "layer"]
-
-
-class Ranking(TypedDict, total=False):
-    """The options of `plan_weights` and `plan_channels`, so that `prune` can hand them through."""
-
-    scope: Scope
-    pattern: str | None
-    score: Score
-    keep: Sequence[str | nn.Module]
-    include: Sequence[str | nn.Module]
-    per_layer: Mapping[str, Amount]
-    multiple_of: int | None
-    floor: float
-    runtime: str
-    batch: int | None
-    threads: int
+__all__ = ["plan_weights"]
 
 
 def plan_weights(
-    model: nn.Module,
-    amount: Amount | None = None,
-    *,
-    scope: Scope = "global",
-    pattern: str | None = None,
-    score: Score = "l1",
-    keep: Sequence[str | nn.Module] = (),
-    include: Sequence[str | nn.Module] = (),
-    per_layer: Mapping[str, Amount] | None = None,
-    previous: Masks | None = None,
+    model: nn.Module, amount: Amount | Zeros | None = None, *, previous: Masks | None = None, **options: Any
 ) -> Masks:
     """Ranks the weights of `model` and selects the `amount` that matters least.
 
     Args:
         model: stays as it is.
-        amount: the share to prune, such as 0.9 or "90%"; exactly `round(amount * weights)` are selected.
-        scope: "global" ranks all layers together; "layer" prunes the same share of every layer.
-        pattern: "2:4" (any "N:M") keeps N in every M neighbouring inputs and needs no amount; "4x1" (any
-            "OUTPUTSxINPUTS") removes whole blocks.
-        score: "l1", "l2", "taylor" (needs gradients), "random", or a function of a weight's name and values.
-        keep: modules, or names of parameters or modules with wildcards, that are not pruned.
-        include: likewise biases, norms, embeddings and other parameters that are to be pruned as well.
-        per_layer: amounts for single layers, by name or wildcard; the first that fits counts. These layers are
-            ranked on their own and do not count in `amount`.
+        amount: the share to prune, such as 0.9 or "90%"; or all that is to be said, as `Zeros(0.9, scope="layer")`.
         previous: masks of an earlier plan of the same weights; what they prune stays pruned, and counts.
+        **options: those of `Zeros`: `scope`, `pattern`, `score`, `keep`, `include` and `per_layer`.
     """
+    request = as_request(Zeros, amount, options)
+    if not isinstance(request, Zeros):
+        raise UsageError(f"{type(request).__name__} removes channels; hand it to plan_channels.")
     require_module(model)
     module = unwrap(model)
-    kept, included = listed("keep", keep, module), listed("include", include, module)
-    require_one_of("scope", scope, ("global", "layer"))
-    parsed = parse_pattern(pattern) if pattern is not None else None
-    function = resolve_score(score)
-    weights, left_alone = find_weights(module, kept, included)
-    require_known("per_layer", per_layer or {}, [name for weight in weights for name in (weight.name, *weight.aliases)])
+    included = named("include", request.include, module)
+    parsed = parse_pattern(request.pattern) if request.pattern is not None else None
+    function = resolve_score(request.score)
+    per_layer = request.per_layer or {}
+    weights, left_alone = find_weights(module, named("keep", request.keep, module), included)
+    require_known("per_layer", per_layer, [name for weight in weights for name in (weight.name, *weight.aliases)])
     if parsed is not None:
         weights = _fitted(weights, left_alone, parsed, included)
     if not weights:
@@ -98,18 +66,18 @@ def plan_weights(
         check_finite(weight)
 
     if isinstance(parsed, NofM):
-        _require_amount_of(parsed, amount, per_layer)
+        _require_amount_of(parsed, request.amount, per_layer)
         layers = {weight.name: _prune_n_of_m(weight, parsed, function, previous) for weight in weights}
     else:
         ranker = _Ranker(function, parsed, previous)
         layers = {}
-        for members, share in _pools(weights, amount, scope, per_layer or {}):
+        for members, share in _pools(weights, request.amount, request.scope, per_layer):
             layers.update(ranker.prune(members, share))
     masks = Masks(
         {weight.name: layers[weight.name] for weight in weights},
-        scope="layer" if isinstance(parsed, NofM) else scope,
+        scope="layer" if isinstance(parsed, NofM) else request.scope,
         pattern=str(parsed) if parsed else None,
-        score=score if isinstance(score, str) else getattr(score, "__name__", type(score).__name__),
+        score=getattr(request.score, "__name__", str(request.score)),
         left_alone=tuple(left_alone),
     )
     if masks.emptied:

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from secateur.base import UsageError, full_tensor, require_one_of
+from secateur.plans import Score
 from secateur.weights.prunable import Weight
 
-__all__ = ["SCORES", "Score", "resolve_score", "score_weight"]
-
-Score = str | Callable[[str, Tensor], Tensor]
+__all__ = ["SCORES", "resolve_score", "score_weight"]
 
 
 def l1(name: str, weight: Tensor) -> Tensor:

@@ -6,12 +6,21 @@ from typing import Any
 
 from torch import nn
 
-from secateur.base import copy_of_model
-from secateur.bench import NULL_CONTROL, Comparison, Ready, Runner, compare_ready, find_runtime, timing_conditions
-from secateur.plans import Plan
+from secateur.base import UsageError, copy_of_model
+from secateur.bench import (
+    NULL_CONTROL,
+    Comparison,
+    Ready,
+    Runner,
+    available_runtimes,
+    compare_ready,
+    find_runtime,
+    timing_conditions,
+)
+from secateur.plans import Goal, Plan
 from secateur.surgery import apply
 
-__all__ = ["CUT", "DENSE", "Candidates"]
+__all__ = ["CUT", "DENSE", "Candidates", "require_runtime"]
 
 DENSE, CUT = "dense", "cut"
 _MOST_SECONDS = 15.0
@@ -46,3 +55,14 @@ class Candidates:
     def _compare(self, *entries: Ready) -> Comparison:
         with timing_conditions(self._threads):
             return compare_ready(entries, self._control, max_seconds=_MOST_SECONDS)
+
+
+def require_runtime(goal: Goal, runtime: str) -> None:
+    """That it is here and, for a latency, that it gains from fewer channels."""
+    find_runtime(runtime)
+    if goal.what == "latency" and runtime == "sparse":
+        others = ", ".join(name for name in available_runtimes() if name != runtime)
+        raise UsageError(
+            f"The target {goal} is met by removing channels, and the runtime sparse gains only from zeros; choose one "
+            f"of {others}."
+        )

@@ -25,14 +25,13 @@ from secateur.channels.dissection import Dissection
 from secateur.channels.given import Given
 from secateur.channels.scores import ChannelScorer
 from secateur.channels.select import Cuttable, Selection, select
-from secateur.channels.target.candidates import CUT, DENSE, Candidates
-from secateur.channels.target.goal import Goal, require_runtime
+from secateur.channels.target.candidates import CUT, DENSE, Candidates, require_runtime
 from secateur.channels.target.importance import Importance
 from secateur.channels.target.latency import LatencyTable
 from secateur.channels.target.search import Ladder, search_by_importance, search_uniformly
 from secateur.channels.target.slots import layer_slots
 from secateur.couple import Bundle
-from secateur.plans import Outcome, Plan, TargetUnreachable, quantity
+from secateur.plans import Goal, Outcome, Plan, TargetUnreachable, quantity
 
 __all__ = ["Bench", "Search", "meet_goal"]
 

@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 
 from secateur.base import UsageError, require_one_of
-from secateur.bench import available_runtimes, find_runtime
 
-__all__ = ["Goal", "parse_goal", "require_runtime"]
+__all__ = ["Goal", "parse_goal"]
 
 _UNITS = {
     "latency": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
@@ -32,14 +31,14 @@ class Goal:
     def absolute(self, dense: float) -> float:
         return self.value * dense if self.relative else self.value
 
-    def at(self, progress: float, dense: float | None = None) -> Goal:
-        """What is to be left after this part of the way, from 0 to 1, when every cut takes the same share of what is
-        left. Once cut, a model no longer tells what it was `dense`."""
-        if not self.relative:
+    def at(self, progress: float, dense: float | None) -> Goal:
+        """What is to be left after this part of the way. A model that was cut before no longer tells what it was
+        dense, so `dense` does."""
+        if not self.relative or (progress >= 1 and dense is None):
             return self
         share = self.value**progress
         text = self.text if progress >= 1 else f"{self.what}={share:.3g}"
-        return Goal(self.what, share, True, text) if dense is None else Goal(self.what, share * dense, False, text)
+        return Goal(self.what, share if dense is None else share * dense, dense is None, text)
 
     def __str__(self) -> str:
         return self.text
@@ -70,14 +69,3 @@ def parse_goal(target: str | Goal) -> Goal:
     if number == 0:
         raise UsageError(f"The target {target!r} leaves nothing; ask for more than 0.")
     return Goal(what, number * known[unit.casefold()], False, f"{what}={amount}")
-
-
-def require_runtime(goal: Goal, runtime: str) -> None:
-    """That it is here and, for a latency, that it gains from fewer channels."""
-    find_runtime(runtime)
-    if goal.what == "latency" and runtime == "sparse":
-        others = ", ".join(name for name in available_runtimes() if name != runtime)
-        raise UsageError(
-            f"The target {goal} is met by removing channels, and the runtime sparse gains only from zeros; choose one "
-            f"of {others}."
-        )
