@@ -17,7 +17,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from secateur.base import LeftAlone, SecateurError
-from secateur.base.records import NOT_STORED, Count, Damaged, Finite, Label, Shape, StoredAs, from_json, to_json
+from secateur.base.records import (
+    ADDED_LATER,
+    NOT_STORED,
+    Count,
+    Damaged,
+    Finite,
+    Label,
+    Shape,
+    StoredAs,
+    from_json,
+    to_json,
+)
 from secateur.base.strict_json import parse_json
 from secateur.bench.size import ModelSize
 from secateur.channels.sensitivity_curves import GroupCurve, Sensitivity
@@ -223,7 +234,7 @@ class Everything:
     label: Label
     reversed: Annotated[tuple[int, ...], StoredAs(lambda items: list(items[::-1]), lambda items: tuple(items[::-1]))]
     anything: Any
-    later: str = "default"
+    later: str = field(default="default", metadata=ADDED_LATER)
     passing: object = field(default=None, metadata=NOT_STORED)
 
 
@@ -259,7 +270,7 @@ def test_every_kind_of_field_comes_back() -> None:
     assert repr(again) == repr(everything())
 
 
-def test_a_field_with_a_default_may_be_missing_and_text_is_made_fit_for_a_terminal() -> None:
+def test_a_field_that_was_added_later_may_be_missing_and_text_is_made_fit_for_a_terminal() -> None:
     stored = to_json(everything()) | {"label": "a\x1b[2Jb"}
     del stored["later"]
     again = from_json(Everything, stored)
@@ -288,9 +299,10 @@ def test_a_field_with_a_default_may_be_missing_and_text_is_made_fit_for_a_termin
         ("pair", "1a", "pair: '1a' is not a list"),
         ("either", 1.5, "either: 1.5 is not text"),
         ("either", None, "either: None is not text"),
-        ("inner", [{"low": 1.0}, {"low": 2.0, "high": 1.0}], r"inner\[1\]: low is above high"),
+        ("inner", [{"low": 1.0, "high": None}, {"low": 2.0, "high": 1.0}], r"inner\[1\]: low is above high"),
         ("inner", [{"high": 1.0}], r"inner\[0\]: there is no low"),
-        ("inner", [{"low": 1.0, "run": 1}], r"inner\[0\]: there is a run, which has no place there"),
+        ("inner", [{"low": 1.0, "high": 2.0, "run": 1}], r"inner\[0\]: there is a run, which has no place there"),
+        ("inner", [{"low": 1.0}], r"inner\[0\]: there is no high"),
         ("inner", [[]], r"inner\[0\]: \[\] is not an object"),
         ("by_axis", {"01": []}, "by_axis: 01 is not how 1 is written"),
         ("by_axis", {"one": []}, "by_axis: invalid literal"),
@@ -312,7 +324,7 @@ def test_a_field_of_another_kind_is_refused(key: str, value: Any, refusal: str) 
 
 def test_the_place_begins_the_sentence() -> None:
     with pytest.raises(Damaged, match=r"^the curve\[0\]\.low: 'x' is not a number$"):
-        from_json(tuple[Inner, ...], [{"low": "x"}], "the curve")
+        from_json(tuple[Inner, ...], [{"low": "x", "high": 1.0}], "the curve")
 
 
 def test_no_key_twice_nothing_deep_and_nothing_huge(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,7 @@
 
 The type of a field says what may stand there: numbers, text, `Literal`, arrays of indices, dataclasses, and tuples,
 mappings and unions of these. Rules are `Annotated` to it: functions that return the value, or raise a ValueError. How
-fields fit together, a class checks in its `__post_init__`. A field with a default may be missing, as it is in a file
-that was written before there was such a field.
+fields fit together, a class checks in its `__post_init__`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from itertools import count, repeat
 from types import NoneType
@@ -23,6 +22,7 @@ import numpy as np
 from secateur.base.errors import SecateurError
 
 __all__ = [
+    "ADDED_LATER",
     "NOT_STORED",
     "Count",
     "Damaged",
@@ -41,8 +41,10 @@ __all__ = [
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[Any], Any]
 
+# As the metadata of a dataclass field:
 NOT_STORED: Mapping[str, bool] = {"stored": False}
-"""As the metadata of a dataclass field: neither written nor read."""
+ADDED_LATER: Mapping[str, bool] = {"added_later": True}
+"""Files from before there was such a field lack it; its default stands for it."""
 
 _HEADER = ("format", "version")
 _NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "a boolean", list: "a list", dict: "an object"}
@@ -151,7 +153,7 @@ def _stored_fields(kind: Any) -> dict[str, _StoredField]:
         field.name: _StoredField(
             write=_writer(hints[field.name]),
             read=_reader(hints[field.name]),
-            required=field.default is MISSING and field.default_factory is MISSING,
+            required=not field.metadata.get("added_later", False),
         )
         for field in fields(kind)
         if field.metadata.get("stored", True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from secateur.base import aligned, from_json, to_json
+from secateur.base import ADDED_LATER, aligned, from_json, to_json
 from secateur.bench import ModelSize
 from secateur.checkpoint import save
 from secateur.loop.histogram import WeightHistogram
@@ -36,7 +36,7 @@ class Record:
     """Zeros among the weights that may be pruned."""
     size: ModelSize
     seconds: float
-    counted: int = 0
+    counted: int = field(default=0, metadata=ADDED_LATER)
     """Predictions that the accuracy was counted over; 0 for a metric of the user's own."""
 
     @property

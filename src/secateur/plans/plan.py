@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secateur.base import (
+    ADDED_LATER,
     NOT_STORED,
     Count,
     FileFormat,
@@ -144,7 +145,7 @@ class Plan:
     """Whether all groups were ranked together ("global") or each on its own ("layer")."""
     score: str = "l1"
     """What the channels were ranked by."""
-    outcome: Outcome | None = None
+    outcome: Outcome | None = field(default=None, metadata=ADDED_LATER)
     """How the target was met, if there was one."""
     example_inputs: Any = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     """What the plan was made with, for the check when it is applied; not saved."""
