@@ -106,7 +106,7 @@ class DenseConv2d(DenseLayer):
     @property
     def own_kernel(self) -> bool:
         """Whether it runs in a kernel of ours."""
-        return self.depthwise and not isinstance(self.padding, str) and why_missing() is None
+        return self.depthwise and not isinstance(self.window.padding, str) and why_missing() is None
 
     def product(self, x: Tensor) -> Tensor:
         how = self.window
