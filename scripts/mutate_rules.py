@@ -33,7 +33,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = Path("secateur/couple/rules")
-TESTS = ["-x", "-q", "-n0", "-p", "no:cacheprovider", str(ROOT / "tests" / "test_rules.py")]
+TESTS = ["-x", "-q", "-n0", "-p", "no:cacheprovider", str(ROOT / "tests" / "couple" / "test_rules.py")]
 TIMEOUT = 900
 
 
