@@ -26,6 +26,7 @@ from secateur.loop.pruning import train as train
 from secateur.loop.recipe import Recipe as Recipe
 from secateur.loop.result import Result as Result
 from secateur.pages.curve import save_curve as save_curve
+from secateur.pages.report_writing import report as report
 from secateur.plans.cuts import Channels as Channels
 from secateur.plans.cuts import Target as Target
 from secateur.plans.cuts import Zeros as Zeros

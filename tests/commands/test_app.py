@@ -173,6 +173,11 @@ def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     assert 0.45 < two_of_four["nonzeros"] / dense["parameters"] < 0.55
     assert zeros["accuracy_before"] == dense["accuracy_recovered"]
     assert json.loads((tmp_path / "demo" / "demo.json").read_text()) == outcome
+    compared = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert "<h1>Accuracy against latency in eager, batch 32</h1>" in compared
+    assert "Latency by runtime and batch" in (tmp_path / "demo" / "channels-50" / "report.html").read_text(
+        encoding="utf-8"
+    )
     masks = secateur.read_checkpoint(tmp_path / "demo" / "two-of-four").masks
     assert masks.pattern == "2:4"
 
@@ -213,7 +218,7 @@ def result_with(before: float, cut: float, after: float) -> Result:
     size = ModelSize(10, 10, 40)
     stops = [("before", "before", before), ("cut", "cut", cut), ("fine-tune epoch 1/1", "fine-tune", after)]
     records = tuple(Record(stop, phase, 0.0, metric, 0.9, size, 1.0) for stop, phase, metric in stops)
-    return Result(None, Masks({}), records, 0.02)  # type: ignore[arg-type]
+    return Result(records, 0.02, model=None, masks=Masks({}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,12 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secateur.base.names import LeftAlone
-from secateur.pages.group_drawing import draw_groups
+from secateur.pages.group_drawing import draw_groups as plain_drawing
+from secateur.pages.page import render
 from secateur.plans.plan import GroupCut
 
 
 def group(name: str, *feeds: str, before: int = 8, after: int = 4) -> GroupCut:
     return GroupCut(name, (name, *feeds), "channels", before, after, 10, 100)
+
+
+def draw_groups(groups: Sequence[GroupCut], left_alone: Sequence[LeftAlone]) -> str:
+    return render("groups.html.j2", drawing=plain_drawing(groups, left_alone))
 
 
 def rows_of(drawing: str) -> list[str]:

@@ -17,11 +17,13 @@ from torch import nn
 from typer.testing import CliRunner
 
 from secateur.base.errors import SecateurError, UsageError
+from secateur.base.records import to_json
+from secateur.bench.sheet import Refusal
 from secateur.commands.report import report as report_command
-from secateur.pages.gather import report_of
+from secateur.pages.gather import report_of, with_sheet
 from secateur.pages.overlay_page import frontier, save_overlay_page
 from secateur.pages.run_page import save_run_page
-from secateur.pages.run_report import LayerLeft, RunReport, load_report, save_report
+from secateur.pages.run_report import RunReport, load_report, save_report
 from tests.support.report_runs import EVIL, evil_report, pruned, real_report, sheet, trained
 
 RUNS = ("channels", "zeros")
@@ -43,41 +45,48 @@ def test_a_report_comes_back_from_json_as_it_was(name: str, tmp_path: Path) -> N
     report = real_report(name)
     save_report(report, tmp_path)
     assert repr(load_report(tmp_path)) == repr(report), "repr, because NaN is not equal to itself"
-    bare = report_of(pruned(name))
-    assert repr(RunReport.from_json(json.loads(json.dumps(bare.to_json())))) == repr(bare)
+    bare = report_of(pruned(name), name)
+    assert repr(RunReport.from_json(json.loads(json.dumps(to_json(bare))))) == repr(bare)
 
 
 def test_the_layers_are_those_of_the_model_before_and_after() -> None:
-    layers = {layer.name: layer for layer in real_report("channels").layers}
+    layers = real_report("channels").layers
     before, after = trained().model, pruned("channels").model
     for name, module in before.named_modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            assert layers[name] == LayerLeft(name, after.get_submodule(name).weight.shape[0], module.weight.shape[0])
-    zeros = {layer.name: layer for layer in real_report("zeros").layers}
-    assert zeros["stem"].left == int(pruned("zeros").model.stem.weight.count_nonzero())
+            assert layers[name] == (after.get_submodule(name).weight.shape[0], module.weight.shape[0])
+    assert real_report("zeros").layers["stem"][0] == int(pruned("zeros").model.stem.weight.count_nonzero())
 
 
 def test_the_sheets_own_name_of_the_model_counts() -> None:
     measured = sheet("eager")
-    item = real_report("zeros").latencies[1]
+    report = real_report("zeros")
+    item = report.measurements[1]
     assert item.batch == 8
-    assert item.pruned == measured.measurements[1].comparison["zeros"]
-    assert item.control == measured.measurements[1].comparison.control
-    assert real_report("zeros").macs == (measured.footprints["dense"].macs,) * 2
+    assert list(item.comparison.timings) == ["dense", report.measured_name] == ["dense", "zeros"]
+    assert item.comparison["zeros"] == measured.measurements[1].comparison["zeros"]
+    assert item.comparison.control == measured.measurements[1].comparison.control
+    assert report.macs == (measured.footprints["dense"].macs,) * 2
     with pytest.raises(UsageError, match="The sheet measures channels, zeros; give the name"):
-        report_of(pruned("zeros"), measured, name="my run")
+        with_sheet(replace(report, name="my run"), measured)
 
 
 def damaged(stored: dict[str, Any]) -> list[tuple[str, Any]]:
     def without(key: str) -> Any:
         return {name: value for name, value in stored.items() if name != key}
 
-    group, latency, histogram = stored["groups"][0], stored["latencies"][0], stored["histogram"]
+    def measured(**changes: Any) -> Any:
+        return {**stored, "sheet": {**stored["sheet"], **changes}}
+
+    group, histogram, first = stored["groups"][0], stored["histogram"], stored["sheet"]["measurements"][0]
+    no_time = {name: {**timing, "median": 0} for name, timing in first["comparison"]["timings"].items()}
+    only_dense = {"dense": stored["sheet"]["footprints"]["dense"]}
     return [
         ("not a report of a run", []),
         ("not a report of a run", {**stored, "format": "secateur-plan"}),
-        ("version 2", {**stored, "version": 2}),
-        ("is damaged", without("verdict")),
+        ("version 3", {**stored, "version": 3}),
+        ("is damaged", {**stored, "version": 1}),
+        ("is damaged", without("cut")),
         ("is damaged", {**stored, "surprise": 1}),
         ("is damaged", {**stored, "name": None}),
         ("no stop before the cut", {**stored, "records": []}),
@@ -86,17 +95,24 @@ def damaged(stored: dict[str, Any]) -> list[tuple[str, Any]]:
         ("an accuracy that is no share", {**stored, "records": [{**stored["records"][0], "counted": -1}]}),
         ("more left than there was", {**stored, "groups": [{**group, "after": group["before"] + 1}]}),
         ("more left than there was", {**stored, "groups": [{**group, "before": 0, "after": 0}]}),
-        ("more left than there was", {**stored, "layers": [{"name": "x", "left": -1, "total": 3}]}),
-        ("not in pairs", {**stored, "macs": [1]}),
+        ("more left than there was", {**stored, "layers": {"x": [4, 3]}}),
+        ("-1 is negative", {**stored, "layers": {"x": [-1, 3]}}),
+        ("3 items stand where 2 belong", {**stored, "layers": {"x": [1, 2, 3]}}),
+        ("1 items stand where 2 belong", {**stored, "planned_macs": [1]}),
         ("a histogram without bins", {**stored, "histogram": {**histogram, "kept": [1]}}),
-        ("is damaged", {**stored, "latencies": [{"runtime": "eager"}]}),
-        ("takes no time", {**stored, "latencies": [{**latency, "dense": {**latency["dense"], "median": 0}}]}),
+        ("is damaged", measured(measurements=[{"runtime": "eager"}])),
+        ("a sheet of other models", measured(footprints=only_dense)),
+        ("a sheet of other models", measured(measurements=[{**first, "peak_megabytes": {}}])),
+        (
+            "takes no time",
+            measured(measurements=[{**first, "comparison": {**first["comparison"], "timings": no_time}}]),
+        ),
         ("is damaged", {**stored, "machine": {**stored["machine"], "cores": "two"}}),
     ]
 
 
 def test_damaged_reports_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    for sentence, stored in damaged(real_report("channels").to_json()):
+    for sentence, stored in damaged(to_json(real_report("channels"))):
         (tmp_path / "report.json").write_text(json.dumps(stored))
         with pytest.raises(SecateurError, match=sentence) as caught:
             load_report(tmp_path)
@@ -112,15 +128,16 @@ def test_the_page_is_one_file_with_the_numbers_of_the_run(name: str, tmp_path: P
     report, result = real_report(name), pruned(name)
     page = page_of(report, tmp_path)
     assert not re.search(r'<(script|link|img|iframe)[^>]+(src|href)="', page)
-    assert result.verdict.replace('"', "&quot;").replace("'", "&#x27;") in page
+    assert result.verdict.replace('"', "&#34;").replace("'", "&#39;") in page
     assert f"{result.before:.1%} → " in page
     assert f"{result.after:.1%}</b>" in page
     assert f"{result.size_before.parameters:,} → {result.size_after.parameters:,} parameters" in page
-    assert str(report.latencies[0].pruned) in page
-    assert str(report.latencies[0].control) in page
-    assert report.machine.cpu in page
+    comparison = report.measurements[0].comparison
+    assert str(comparison[name]) in page
+    assert str(comparison.control) in page
+    assert comparison.machine.cpu in page
     assert "from blobs import model" in page
-    assert f"secateur.load(&quot;{name}&quot;, model)" in page
+    assert f"secateur.load(&#34;{name}&#34;, model)" in page
     assert page.count('class="chart"') == 4
     assert page.count('class="chart"') == page.count('role="figure" aria-label="')
     assert 'lang="en"' in page
@@ -128,7 +145,7 @@ def test_the_page_is_one_file_with_the_numbers_of_the_run(name: str, tmp_path: P
 
 def test_losing_too_much_is_said_plainly(tmp_path: Path) -> None:
     last = replace(real_report("zeros").records[-1], metric=0.5)
-    report = replace(real_report("zeros"), recovered=False, records=(*real_report("zeros").records[:-1], last))
+    report = replace(real_report("zeros"), records=(*real_report("zeros").records[:-1], last))
     page = page_of(report, tmp_path)
     assert "50 points lost: did NOT recover, 2 points are allowed." in page
     assert 'class="verdict failed"' in page
@@ -144,14 +161,14 @@ def test_another_metric_has_no_points(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_what_is_missing_names_the_command_that_adds_it(name: str, tmp_path: Path) -> None:
-    page = page_of(report_of(replace(pruned(name), histogram=None), name=name), tmp_path)
+    page = page_of(report_of(replace(pruned(name), histogram=None), name), tmp_path)
     assert f"`secateur measure {name}` adds it" in page
     assert "`secateur prune` counts them" in page
     assert page.count('class="chart"') == 2
 
 
 def test_a_run_that_only_trained_has_a_page_as_well(tmp_path: Path) -> None:
-    page = page_of(report_of(trained(), name="dense"), tmp_path)
+    page = page_of(report_of(trained(), "dense"), tmp_path)
     assert "Trained; nothing was pruned." in page
     assert page.count('class="chart"') == 1
 
@@ -173,7 +190,10 @@ class Elements(HTMLParser):
 def test_names_are_text_whatever_they_contain(tmp_path: Path) -> None:
     honest = real_report("channels")
     changed = evil_report(honest)
-    harmless = replace(honest, not_measured=("x",), settings={"a": "b", "task": "c"}, versions={"a": "b"})
+    assert honest.sheet is not None
+    items = tuple(replace(i, comparison=replace(i.comparison, notes={"a": "b"})) for i in honest.measurements)
+    harmless_sheet = replace(honest.sheet, measurements=items, refusals=(Refusal("a", "b", None, "c"),))
+    harmless = replace(honest, sheet=harmless_sheet, settings={"a": "b", "task": "c"}, versions={"a": "b"})
     expected = Elements(page_of(harmless, tmp_path))
     page = page_of(changed, tmp_path)
     found = Elements(page)
@@ -206,14 +226,15 @@ def overlay(reports: dict[str, RunReport], folder: Path) -> str:
 def test_runs_are_compared_by_what_all_of_them_have(tmp_path: Path) -> None:
     channels, zeros = (real_report(name) for name in RUNS)
     assert "Accuracy against latency in eager, batch 1<" in overlay({"c": channels, "z": zeros}, tmp_path)
-    only_large_batches = replace(zeros, latencies=zeros.latencies[1:])
+    assert zeros.sheet is not None
+    only_large_batches = replace(zeros, sheet=replace(zeros.sheet, measurements=zeros.measurements[1:]))
     assert "against latency in eager, batch 8<" in overlay({"c": channels, "z": only_large_batches}, tmp_path)
-    unmeasured = report_of(pruned("zeros"))
+    unmeasured = report_of(pruned("zeros"), "zeros")
     page = overlay({"c": channels, "z": unmeasured}, tmp_path)
     assert "Accuracy against MACs<" in page
     assert '<a href="z/report.html">z</a>' in page
     assert '<td class="number">1.00</td>' in page, "zeros leave the MACs as they were"
-    uncounted = replace(channels, macs=(), latencies=())
+    uncounted = replace(channels, planned_macs=None, sheet=None)
     assert "Accuracy against parameters<" in overlay({"c": uncounted, "z": unmeasured}, tmp_path)
     with pytest.raises(UsageError, match=r"different metrics \(accuracy, f1\)"):
         overlay({"c": channels, "z": replace(zeros, metric_name="f1")}, tmp_path)

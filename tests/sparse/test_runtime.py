@@ -166,5 +166,8 @@ def test_a_run_is_pruned_measured_and_reported_in_the_engine(monkeypatch: pytest
     again = CliRunner().invoke(app, ["measure", "out", "--runtime", "sparse", "--runtime", "eager", "--batch", "2"])
     assert again.exit_code == 0, again.stderr
     assert again.stdout.count("run sparse.") == 2
-    assert [(item.runtime, item.batch) for item in load_report("out").latencies] == [("sparse", 2), ("eager", 2)]
+    assert [(item.comparison.runtime, item.batch) for item in load_report("out").measurements] == [
+        ("sparse", 2),
+        ("eager", 2),
+    ]
     assert "sparse, batch 2" in Path("out/report.html").read_text(encoding="utf-8")

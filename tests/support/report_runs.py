@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,10 +12,10 @@ from torch.utils.data import DataLoader
 
 import secateur
 from secateur.base.names import LeftAlone
-from secateur.bench.sheet import Sheet, measure
+from secateur.bench.sheet import Measurement, Refusal, Sheet, measure
 from secateur.examples.small_resnet import SmallResNet
-from secateur.pages.gather import report_of
-from secateur.pages.run_report import LayerLeft, RunReport
+from secateur.pages.gather import report_of, with_sheet
+from secateur.pages.run_report import RunReport
 from secateur.plans.plan import GroupCut
 from tests.support.models import blobs
 
@@ -59,7 +60,7 @@ def sheet(*runtimes: str) -> Sheet:
 def real_report(name: str, *runtimes: str) -> RunReport:
     result = pruned(name)
     settings = {"task": "blobs.py", "finetune": 3, "seed": 0, "ranking": {"scope": "global", "keep": ["classifier"]}}
-    return report_of(result, sheet(*runtimes or ("eager",)), name=name, settings=settings)
+    return with_sheet(report_of(result, name, settings), sheet(*runtimes or ("eager",)))
 
 
 def large_report(like: RunReport, groups: int = 150) -> RunReport:
@@ -79,7 +80,7 @@ def large_report(like: RunReport, groups: int = 150) -> RunReport:
             kind, before = ("heads", 12) if block % 2 else ("channels", 64 << stage)
             cuts.append(GroupCut(layers[0], layers, kind, before, max(1, before // (1 + block % 5)), 1234, 56_789))
     left_alone = tuple(LeftAlone(f"head.{i}", "the model's output keeps its shape") for i in range(3))
-    layers_left = tuple(LayerLeft(cut.name, cut.after, cut.before) for cut in cuts)
+    layers_left = {cut.name: (cut.after, cut.before) for cut in cuts}
     return replace(like, name="large", groups=tuple(cuts), left_alone=left_alone, layers=layers_left)
 
 
@@ -90,16 +91,41 @@ def evil_report(honest: RunReport) -> RunReport:
         honest,
         name=EVIL,
         metric_name=EVIL,
-        verdict=EVIL,
         cut=EVIL,
         target=EVIL,
         records=tuple(replace(record, stop=EVIL) for record in honest.records),
-        layers=(LayerLeft(EVIL, 1, 2), *honest.layers[1:]),
+        layers={EVIL: (1, 2), **dict(list(honest.layers.items())[1:])},
         groups=(group, *honest.groups[1:]),
         left_alone=(LeftAlone(EVIL, EVIL),),
-        latencies=tuple(replace(item, runtime=EVIL, precision=EVIL) for item in honest.latencies),
-        not_measured=(EVIL,),
+        sheet=evil_sheet(honest.sheet),
         settings={EVIL: EVIL, "task": EVIL},
         versions={EVIL: EVIL},
+    )
+
+
+def evil_sheet(honest: Sheet | None) -> Sheet:
+    assert honest is not None
+    names = {name: f"{EVIL} {name}" for name in honest.footprints}
+
+    def renamed(by_model: Mapping[str, Any]) -> dict[str, Any]:
+        return {names[name]: value for name, value in by_model.items()}
+
+    def evil(item: Measurement) -> Measurement:
+        comparison = replace(
+            item.comparison,
+            baseline=names[honest.baseline],
+            timings=renamed(item.comparison.timings),
+            runtime=EVIL,
+            precision=EVIL,
+            notes={EVIL: EVIL},
+        )
+        return replace(item, comparison=comparison, peak_megabytes=renamed(item.peak_megabytes))
+
+    return replace(
+        honest,
+        baseline=names[honest.baseline],
+        footprints=renamed(honest.footprints),
+        measurements=tuple(map(evil, honest.measurements)),
+        refusals=(Refusal(EVIL, EVIL, None, EVIL),),
         machine=replace(honest.machine, cpu=EVIL),
     )

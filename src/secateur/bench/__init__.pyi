@@ -2,7 +2,6 @@ from secateur.bench.clocks import Clock as Clock
 from secateur.bench.clocks import cpu_clock as cpu_clock
 from secateur.bench.clocks import cuda_clock as cuda_clock
 from secateur.bench.comparison import Comparison as Comparison
-from secateur.bench.comparison import compare as compare
 from secateur.bench.comparison import compare_ready as compare_ready
 from secateur.bench.comparison import require_threads as require_threads
 from secateur.bench.comparison import timing_conditions as timing_conditions
@@ -35,6 +34,7 @@ from secateur.bench.runtimes import open_in_onnxruntime as open_in_onnxruntime
 from secateur.bench.runtimes import open_in_openvino as open_in_openvino
 from secateur.bench.runtimes import torch_threads as torch_threads
 from secateur.bench.sheet import NUMBERS as NUMBERS
+from secateur.bench.sheet import Measurement as Measurement
 from secateur.bench.sheet import Sheet as Sheet
 from secateur.bench.sheet import measure as measure
 from secateur.bench.size import ModelSize as ModelSize

@@ -11,10 +11,9 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
-
-import torch
 
 import secateur
 from secateur.base import (
@@ -99,4 +98,6 @@ def _digest_of(contents: dict[str, Any]) -> str:
 
 
 def versions_now() -> dict[str, str]:
-    return {"secateur": secateur.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    libraries = ("torch", "numpy", "accelerate", "safetensors")
+    found = {library: version(library) for library in libraries}
+    return {"secateur": secateur.__version__, "python": platform.python_version(), **found}

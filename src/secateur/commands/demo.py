@@ -40,15 +40,17 @@ def demo(
         from rich.console import Console
 
         from secateur.examples import find_folder
-        from secateur.pages import print_demo, save_curve
+        from secateur.pages import print_demo, report, save_curve
         from secateur.studies import run_demo
 
         outcome = run_demo(out, find_folder(data), epochs, seed)
         save_curve({version.name: version.result for version in outcome.versions}, out / "curve.html")
+        pruned = [out / folder for folder in outcome.sheet.footprints if folder != outcome.sheet.baseline]
+        report(*pruned, sheet=outcome.sheet, out=out / "report.html")
         if as_json:
             import json
 
             print(json.dumps(outcome.to_json(), indent=2))
         else:
             print_demo(outcome, Console())
-            print(f"\nThe accuracy curve is {out}/curve.html; models and numbers lie beside it.")
+            print(f"\n{out}/report.html compares the versions, {out}/curve.html shows how they were trained.")

@@ -30,13 +30,14 @@ def hardware(
     with errors_in_one_sentence(debug, f"Stopped; nothing was kept. `{command_line()}` measures from the start."):
         from rich.console import Console
 
-        from secateur.pages import print_hardware, save_hardware_page
+        from secateur.pages import print_hardware
+        from secateur.pages import report as write_page
         from secateur.studies import hardware as study_or_recall
         from secateur.studies import load_cached, runtimes_here
 
         known = None if again else load_cached()
         report = known or study_or_recall(again=True)
-        save_hardware_page(report, html)
+        write_page(report, out=html)
         if as_json:
             import json
 

@@ -56,9 +56,9 @@ def measure(
     with errors_in_one_sentence(debug, "Stopped. Nothing was kept; a measurement is made in one go."):
         from secateur.base import SecateurError
         from secateur.bench import measure as measure_models
-        from secateur.commands.reporting import write_report
         from secateur.commands.runs import task_and_runs
         from secateur.loop import load_run
+        from secateur.pages import report
 
         source, runs = task_and_runs(what, task)
         with users_errors_in_one_sentence():
@@ -75,8 +75,8 @@ def measure(
                 max_seconds=max_seconds,
             )
         pages = [
-            write_report(run, name, result, sheet)
-            for name, (run, result) in results.items()
+            report(run, sheet=sheet, name=name)
+            for name, (run, _) in results.items()
             if any(name in measured.comparison.timings for measured in sheet.measurements)
         ]
         if as_json:

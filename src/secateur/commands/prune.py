@@ -10,7 +10,7 @@ import typer
 
 from secateur.commands.measure import BASELINE
 from secateur.commands.one_sentence import command_line, errors_in_one_sentence, users_errors_in_one_sentence
-from secateur.commands.settings import SETTINGS_FILE, Settings, write_settings
+from secateur.commands.settings import SETTINGS_FILE, Settings, read_settings, write_settings
 
 if TYPE_CHECKING:
     from secateur.bench import Sheet
@@ -243,9 +243,9 @@ def _folder(task: str, request: Request) -> Path:
 
 def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bool) -> None:
     """What the run came to: on the page, and on the screen."""
-    from secateur.commands.reporting import write_report
+    from secateur.pages import report_pruned
 
-    page = write_report(out, name, result, sheet)
+    page = report_pruned(out, name, read_settings(out / SETTINGS_FILE), sheet)
     if as_json:
         import json
 

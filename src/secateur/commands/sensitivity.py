@@ -59,9 +59,9 @@ def sensitivity(
             )
         found.save(out)
         if html is not None:
-            from secateur.pages import save_sensitivity_page
+            from secateur.pages import report
 
-            save_sensitivity_page(found, html)
+            report(found, out=html)
         if as_json:
             import json
 

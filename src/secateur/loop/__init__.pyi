@@ -7,8 +7,10 @@ from secateur.loop.identity import recipe_as_text as recipe_as_text
 from secateur.loop.pruning import prune as prune
 from secateur.loop.pruning import train as train
 from secateur.loop.recipe import Recipe as Recipe
+from secateur.loop.result import History as History
 from secateur.loop.result import Record as Record
 from secateur.loop.result import Result as Result
+from secateur.loop.result import read_history as read_history
 from secateur.loop.run_folder import load_run as load_run
 from secateur.loop.run_folder import require_run as require_run
 from secateur.loop.task import Loss as Loss

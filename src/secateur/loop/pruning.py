@@ -239,14 +239,14 @@ class _Run:
                 display.close()
                 tuner.close()
             result = Result(
-                tuner.finished_model(state.plan),
-                state.masks or Masks({}),
                 state.records,
                 self.tolerance,
                 self.task.metric_name,
-                state.plan,
                 state.histogram,
-                self.note,
+                model=tuner.finished_model(state.plan),
+                masks=state.masks or Masks({}),
+                plan=state.plan,
+                note=self.note,
             )
             if folder:
                 folder.finish(result)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from secateur.base import ADDED_LATER, aligned, from_json, to_json
+from secateur.base import ADDED_LATER, aligned, from_json, to_json, unwrap
 from secateur.bench import ModelSize
 from secateur.checkpoint import save
 from secateur.loop.histogram import WeightHistogram
 from secateur.plans import Masks, Plan
+from secateur.weights import find_weights
 
-__all__ = ["Record", "Result"]
+__all__ = ["History", "Record", "Result", "read_history"]
 
 Z = 1.96
 """Standard errors on either side of a 95 % interval."""
@@ -59,34 +59,16 @@ class Record:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What the JSON of a result tells by itself, besides what can be computed from it."""
+class History:
+    """What the model was worth after every stop of a run: what a `Result` tells without the model."""
 
     records: tuple[Record, ...]
-    tolerance: float
-    metric_name: str
-    histogram: WeightHistogram | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What `prune` returns. `print(result)` shows the curve and the verdict."""
-
-    model: nn.Module
-    """The pruned copy; the model that was passed is as it was."""
-    masks: Masks
-    """The weights that are zero for good; without layers where channels were removed instead."""
-    records: tuple[Record, ...]
-    """What the model was worth after every stop, in order."""
+    """In order."""
     tolerance: float
     """How far below the dense model it may end and still count as recovered."""
     metric_name: str = "accuracy"
-    plan: Plan | None = None
-    """The channels that were removed, all cuts as one plan for the dense model."""
     histogram: WeightHistogram | None = None
     """Of the weights as the last cut found them."""
-    note: str = ""
-    """What `prune` chose by itself, where it matters."""
 
     @property
     def dense(self) -> Record:
@@ -118,23 +100,31 @@ class Result:
         return self.records[-1].size
 
     @property
+    def pruned(self) -> bool:
+        """Whether anything was; if not, the run only trained."""
+        return any(record.phase in ("cut", "fine-tune") for record in self.records)
+
+    @property
     def recovered(self) -> bool:
         """Whether the model ended within `tolerance` of where it began."""
         return self.after >= self.before - self.tolerance
-
-    @property
-    def zeros_per_layer(self) -> dict[str, tuple[int, int]]:
-        """For each pruned layer its zeros and its weights."""
-        return {name: (layer.zeros, layer.weights) for name, layer in self.masks.layers.items()}
 
     @property
     def seconds(self) -> dict[str, float]:
         """Wall time of each stop."""
         return {record.stop: record.seconds for record in self.records}
 
+    def rows(self) -> list[tuple[str, ...]]:
+        """A head, and a row for each stop."""
+        stops = [
+            (r.stop, f"{r.metric:.4f}", f"{r.size.parameters:,}", f"{r.sparsity:.1%}", f"{r.seconds:.1f}")
+            for r in self.records
+        ]
+        return [("stop", self.metric_name, "parameters", "zeros", "seconds"), *stops]
+
     @property
     def verdict(self) -> str:
-        if not self.masks.layers and self.plan is None:
+        if not self.pruned:
             return f"Trained: the {self.metric_name} is {self.after:.4f}; nothing was pruned."
         change = self.after - self.before
         ended = f"{abs(change):.4f} {'above' if change > 0 else 'below'} the dense model's {self.before:.4f}"
@@ -146,6 +136,39 @@ class Result:
             f"DID NOT RECOVER: the {self.metric_name} ended {ended}, more than the {self.tolerance:g} allowed. "
             'Prune less, fine-tune longer, or cut in smaller steps with schedule="iterative".'
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(History):
+    """What `prune` returns. `print(result)` shows the curve and the verdict."""
+
+    model: nn.Module
+    """The pruned copy; the model that was passed is as it was."""
+    masks: Masks
+    """The weights that are zero for good; without layers where channels were removed instead."""
+    plan: Plan | None = None
+    """The channels that were removed, all cuts as one plan for the dense model."""
+    note: str = ""
+    """What `prune` chose by itself, where it matters."""
+
+    @property
+    def zeros_per_layer(self) -> dict[str, tuple[int, int]]:
+        """For each pruned layer its zeros and its weights."""
+        return {name: (layer.zeros, layer.weights) for name, layer in self.masks.layers.items()}
+
+    @property
+    def left_per_layer(self) -> dict[str, tuple[int, int]]:
+        """For each layer what is left of how many: output channels where channels went, otherwise weights."""
+        if self.plan is None:
+            masked = self.masks.layers.items()
+            return {_layer(name): (mask.weights - mask.zeros, mask.weights) for name, mask in masked}
+        left = {}
+        for weight in find_weights(unwrap(self.model))[0]:
+            axis = 1 if weight.input_dim == 0 else 0
+            after = weight.tensor.shape[axis]
+            cut = self.plan.tensors.get(weight.name)
+            left[_layer(weight.name)] = after, cut.shape[axis] if cut else after
+        return left
 
     def save(self, folder: str | Path, *, settings: Any = None, dense: bool = False) -> None:
         """Writes a checkpoint for `secateur.load`, as `secateur.save` does, with this result as its metrics."""
@@ -165,23 +188,13 @@ class Result:
             "size_after": to_json(self.size_after),
             "records": to_json(self.records),
             "masks": self.masks.to_json(),
+            "left_per_layer": self.left_per_layer,
             "groups": to_json(self.plan.groups) if self.plan else [],
             "outcome": to_json(self.plan.outcome) if self.plan else None,
             "histogram": to_json(self.histogram),
         }
 
-    @staticmethod
-    def from_json(stored: Mapping[str, Any], model: nn.Module, masks: Masks, plan: Plan | None = None) -> Result:
-        """What `to_json` wrote, put together again with the model, masks and plan that are stored beside it."""
-        told = {key: stored.get(key) for key in _Told.__dataclass_fields__}
-        return Result(model=model, masks=masks, plan=plan, **vars(from_json(_Told, told)))
-
     def __str__(self) -> str:
-        rows = [("stop", self.metric_name, "parameters", "zeros", "seconds")]
-        rows += [
-            (r.stop, f"{r.metric:.4f}", f"{r.size.parameters:,}", f"{r.sparsity:.1%}", f"{r.seconds:.1f}")
-            for r in self.records
-        ]
         before, after = self.size_before, self.size_after
         size = f"{after.parameters:,} parameters, {before.nonzeros:,} → {after.nonzeros:,} of them non-zero"
         if self.plan is not None:
@@ -189,4 +202,14 @@ class Result:
             size = f"{before.parameters:,} → {after.parameters:,} parameters{macs}"
         met = [str(self.plan.outcome)] if self.plan and self.plan.outcome else []
         note = [self.note] if self.note else []
-        return "\n".join([*aligned(rows, right=(1, 2, 3, 4)), size, *met, *note, self.verdict])
+        return "\n".join([*aligned(self.rows(), right=(1, 2, 3, 4)), size, *met, *note, self.verdict])
+
+
+def read_history(stored: Any) -> History:
+    """From what `Result.to_json` wrote, checked field by field."""
+    told = stored if isinstance(stored, dict) else {}
+    return from_json(History, {each.name: told.get(each.name) for each in fields(History)})
+
+
+def _layer(weight: str) -> str:
+    return weight.removesuffix(".weight")

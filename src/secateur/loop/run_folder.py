@@ -32,7 +32,7 @@ from secateur.base import (
 from secateur.checkpoint import MANIFEST_FILE, Opened, restore
 from secateur.loop.histogram import WeightHistogram
 from secateur.loop.identity import digest_of_architecture
-from secateur.loop.result import Record, Result
+from secateur.loop.result import Record, Result, read_history
 from secateur.loop.state import State
 from secateur.loop.tuner import DENSE_FILE, Tuner
 from secateur.plans import Masks, Plan
@@ -225,7 +225,8 @@ def _read_state(folder: Path) -> State:
 def _read_result(path: Path, model: nn.Module) -> Result:
     opened = Opened(path)
     restore(opened, model)
-    return Result.from_json(opened.manifest.metrics, model, opened.masks or Masks({}), opened.manifest.plan)
+    history = read_history(opened.manifest.metrics)
+    return Result(**vars(history), model=model, masks=opened.masks or Masks({}), plan=opened.manifest.plan)
 
 
 def _read_json(file: Path) -> Any:

@@ -1,11 +1,6 @@
+from secateur.pages.consoles import print_sheet as print_sheet
 from secateur.pages.curve import save_curve as save_curve
 from secateur.pages.demo_console import print_demo as print_demo
-from secateur.pages.gather import report_of as report_of
 from secateur.pages.hardware_console import print_hardware as print_hardware
-from secateur.pages.hardware_page import save_hardware_page as save_hardware_page
-from secateur.pages.overlay_page import save_overlay_page as save_overlay_page
-from secateur.pages.run_page import save_run_page as save_run_page
-from secateur.pages.run_report import load_report as load_report
-from secateur.pages.run_report import save_report as save_report
-from secateur.pages.sensitivity_page import save_sensitivity_page as save_sensitivity_page
-from secateur.pages.sheet_table import print_sheet as print_sheet
+from secateur.pages.report_writing import report as report
+from secateur.pages.report_writing import report_pruned as report_pruned

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 
 from secateur.bench import Timing
 from secateur.loop import Result
+from secateur.pages.consoles import as_table, print_lines
 from secateur.studies import LATENCY_BATCH, SHARE, Demo, Version
 
 __all__ = ["print_demo", "rule_of_thumb", "speed_verdict"]
 
+_HEAD = (
+    "\nversion|accuracy\nbefore|right\nafter|re-\ncovered|param-\neters|non-\nzeros|file\nMB|mega-\nMACs|ms a\nbatch|"
+    "ratio to\ndense"
+).split("|")  # ten columns fit the 80 of a plain terminal
 LOSS_RULE = (5.0, 15.0)
 """Points of accuracy that a cut is said to cost right away."""
 SHORT_RULE = 2.0
@@ -34,10 +38,8 @@ def print_demo(demo: Demo, console: Console) -> None:
             for version in demo.versions[1:]
         ),
     ]
-    console.print(_table(demo))
-    console.print()
-    for line in lines:
-        console.print(line, markup=False, highlight=False)
+    console.print(as_table([_HEAD, *(_row(version) for version in demo.versions)], range(1, len(_HEAD))))
+    print_lines(console, ["", *lines])
 
 
 def rule_of_thumb(result: Result) -> str:
@@ -60,29 +62,8 @@ def speed_verdict(latency: Timing, control: Timing, zeros: bool = True) -> str:
     return f"{answer}: {latency} × dense, {latency.in_words(control)}.{why}"
 
 
-def _table(demo: Demo) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)  # ten columns fit the 80 of a plain terminal
-    table.add_column("\nversion", no_wrap=True)
-    for header in (
-        "accuracy\nbefore",
-        "right\nafter",
-        "re-\ncovered",
-        "param-\neters",
-        "non-\nzeros",
-        "file\nMB",
-        "mega-\nMACs",
-        "ms a\nbatch",
-        "ratio to\ndense",
-    ):
-        table.add_column(header, justify="right", no_wrap=True)
-    for i, version in enumerate(demo.versions):
-        table.add_row(*_row(version, dense=i == 0))
-    return table
-
-
-def _row(version: Version, dense: bool) -> tuple[str, ...]:
-    result = version.result
-    size = result.size_after
+def _row(version: Version) -> tuple[str, ...]:
+    result, size, dense = version.result, version.result.size_after, not version.result.pruned
     right_after = "–" if result.right_after is None else f"{100 * result.right_after:.1f}"
     return (
         version.name,

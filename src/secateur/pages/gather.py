@@ -1,79 +1,78 @@
-"""`report_of`: gathers what the page of a run shows from what its stops returned."""
+"""Gathers what the page of a run shows, from what `prune` returned or from the folder that it wrote."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from importlib.metadata import version
-from platform import python_version
-from typing import Any
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
-from secateur import __version__
-from secateur.base import UsageError, count_text, unwrap
-from secateur.bench import Sheet, this_machine
-from secateur.loop import Result
-from secateur.pages.run_report import Latency, LayerLeft, RunReport
-from secateur.weights import find_weights
+from secateur.base import SecateurError, UsageError, count_text, from_json
+from secateur.bench import Measurement, Sheet, this_machine
+from secateur.checkpoint import WEIGHTS_FILE, read_checkpoint, versions_now
+from secateur.loop import History, Result, read_history
+from secateur.pages.run_report import RunReport
+from secateur.plans import Masks, Plan
 
-__all__ = ["report_of"]
+__all__ = ["report_of", "report_of_run", "with_sheet"]
+
+T = TypeVar("T")
 
 
-def report_of(
-    result: Result,
-    sheet: Sheet | None = None,
-    *,
-    name: str = "pruned",
-    settings: Mapping[str, Any] | None = None,
-    file_bytes: int | None = None,
-    versions: Mapping[str, str] | None = None,
-) -> RunReport:
-    """Gathers what the page of a run shows.
+def report_of(result: Result, name: str, settings: Mapping[str, Any] | None = None) -> RunReport:
+    own = {"layers": result.left_per_layer, "file_bytes": result.size_after.file_bytes, "versions": versions_now()}
+    return _gather(result, result.plan, result.masks, settings or {}, name=name, **own)
 
-    Args:
-        result: what `prune` returned.
-        sheet: what `measure` found, with the dense model first; `name` tells which of several others is this run's.
-        name: for the title of the page, and the folder in the lines that load the result.
-        settings: of the run, with values that JSON can hold.
-        file_bytes: of the pruned model as it is stored; by default, those of a plain file with all its zeros.
-        versions: of the libraries that ran; by default those that are running.
-    """
-    plan, masks = result.plan, result.masks
-    measured = _measured_name(sheet, name) if sheet else ""
-    macs, macs_of = plan.macs if plan else (), "one example"
-    if sheet:
-        macs = sheet.footprints[sheet.baseline].macs, sheet.footprints[measured].macs
+
+def report_of_run(folder: Path, name: str, settings: Mapping[str, Any] | None = None) -> RunReport:
+    """Of a finished run, without its model; `settings` are by default those that the run was started with."""
+    checkpoint = read_checkpoint(folder)
+    try:
+        return _gather(
+            read_history(checkpoint.metrics),
+            checkpoint.plan,
+            checkpoint.masks or Masks({}),
+            from_json(dict[str, Any], checkpoint.settings, "settings") if settings is None else settings,
+            layers=from_json(
+                dict[str, tuple[int, int]], checkpoint.metrics.get("left_per_layer", {}), "left_per_layer"
+            ),
+            name=name,
+            file_bytes=(folder / WEIGHTS_FILE).stat().st_size,
+            versions=checkpoint.versions,
+        )
+    except ValueError as error:
+        raise SecateurError(f"{folder} holds no run that can be read ({error}); make the run again.") from error
+
+
+def with_sheet(report: RunReport, sheet: Sheet) -> RunReport:
+    """The run's name tells which of several models on the sheet is its own."""
+    others = [model for model in sheet.footprints if model != sheet.baseline]
+    if report.name not in others and len(others) != 1:
+        raise UsageError(
+            f"The sheet measures {', '.join(others) or 'one model only'}; give the name of this run's model."
+        )
+    own = report.name if report.name in others else others[0]
+    return replace(report, sheet=_only(sheet, (sheet.baseline, own)))
+
+
+def _gather(history: History, plan: Plan | None, masks: Masks, settings: Mapping[str, Any], **rest: Any) -> RunReport:
     return RunReport(
-        name=name,
-        metric_name=result.metric_name,
-        tolerance=result.tolerance,
-        records=result.records,
-        verdict=result.verdict,
-        recovered=result.recovered,
-        cut=_what_was_done(result),
+        **{field.name: getattr(history, field.name) for field in fields(History)},
+        cut=_what_was_done(plan, masks),
         target=str(plan.outcome) if plan and plan.outcome else "",
         unit="channels" if plan else "weights",
-        layers=_layers_left(result),
         groups=plan.groups if plan else (),
         left_alone=plan.left_alone if plan else masks.left_alone,
-        macs=macs,
-        macs_of=macs_of,
-        file_bytes=result.size_after.file_bytes if file_bytes is None else file_bytes,
-        latencies=_latencies(sheet, measured) if sheet else (),
-        not_measured=tuple(str(refusal) for refusal in sheet.refusals if refusal.model in (sheet.baseline, measured))
-        if sheet
-        else (),
-        histogram=result.histogram,
-        settings={
-            key: value if isinstance(value, str) else json.dumps(value) for key, value in (settings or {}).items()
-        },
-        versions=dict(_versions() if versions is None else versions),
-        machine=sheet.machine if sheet else this_machine(),
+        planned_macs=plan.macs if plan else None,
+        sheet=None,
+        settings={key: value if isinstance(value, str) else json.dumps(value) for key, value in settings.items()},
+        machine=this_machine(),
+        **rest,
     )
 
 
-def _what_was_done(result: Result) -> str:
-    plan, masks = result.plan, result.masks
+def _what_was_done(plan: Plan | None, masks: Masks) -> str:
     if plan is not None:
         removed = sum(group.before - group.after for group in plan.groups)
         total = sum(group.before for group in plan.groups)
@@ -90,55 +89,20 @@ def _what_was_done(result: Result) -> str:
     return "Trained; nothing was pruned."
 
 
-def _layers_left(result: Result) -> tuple[LayerLeft, ...]:
-    """Output channels where channels went, weights that are not zero where weights did."""
-    if result.plan is None:
-        masked = result.masks.layers.items()
-        return tuple(
-            LayerLeft(name.removesuffix(".weight"), layer.weights - layer.zeros, layer.weights)
-            for name, layer in masked
-        )
-    layers = []
-    for weight in find_weights(unwrap(result.model))[0]:
-        axis = 1 if weight.input_dim == 0 else 0
-        left = weight.tensor.shape[axis]
-        cut = result.plan.tensors.get(weight.name)
-        layers.append(LayerLeft(weight.name.removesuffix(".weight"), left, cut.shape[axis] if cut else left))
-    return tuple(layers)
+def _only(sheet: Sheet, models: tuple[str, str]) -> Sheet:
+    """The sheet without the models of other runs."""
 
+    def theirs(by_model: Mapping[str, T]) -> dict[str, T]:
+        return {model: by_model[model] for model in models if model in by_model}
 
-def _measured_name(sheet: Sheet, name: str) -> str:
-    others = [model for model in sheet.footprints if model != sheet.baseline]
-    if name in others:
-        return name
-    if len(others) != 1:
-        raise UsageError(
-            f"The sheet measures {', '.join(others) or 'one model only'}; give the name of this run's model."
-        )
-    return others[0]
+    def of_them(item: Measurement) -> Measurement:
+        timings, notes = theirs(item.comparison.timings), theirs(item.comparison.notes)
+        comparison = replace(item.comparison, timings=timings, notes=notes)
+        return replace(item, comparison=comparison, peak_megabytes=theirs(item.peak_megabytes))
 
-
-def _latencies(sheet: Sheet, measured: str) -> tuple[Latency, ...]:
-    return tuple(
-        Latency(
-            item.comparison.runtime,
-            item.comparison.precision,
-            item.comparison.threads,
-            item.batch,
-            item.comparison[sheet.baseline],
-            item.comparison[measured],
-            item.comparison.control,
-            tuple(_or_nan(item.peak_megabytes[model]) for model in (sheet.baseline, measured)),
-        )
-        for item in sheet.measurements
-        if measured in item.comparison.timings
+    return replace(
+        sheet,
+        footprints=theirs(sheet.footprints),
+        measurements=tuple(of_them(item) for item in sheet.measurements if models[1] in item.comparison.timings),
+        refusals=tuple(refusal for refusal in sheet.refusals if refusal.model in models),
     )
-
-
-def _or_nan(number: float | None) -> float:
-    return math.nan if number is None else number
-
-
-def _versions() -> dict[str, str]:
-    libraries = ("torch", "numpy", "accelerate", "safetensors")
-    return {"secateur": __version__, "Python": python_version(), **{library: version(library) for library in libraries}}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from secateur.bench import KINDS, Timing
-from secateur.pages.charts import COLOURS, GREY, PATTERNS, SYMBOLS, interval, new_figure
+from secateur.bench import KINDS
+from secateur.pages.charts import GREY, add_bars, add_points, interval, new_figure
 from secateur.studies import FORMATS, IN_BLOCKS, PARTS, SIDES, Ablation, HardwareReport, percent
 
-__all__ = ["cost_charts", "format_charts", "layer_chart", "network_chart", "time_chart"]
+__all__ = ["cost_charts", "format_charts", "network_chart", "side_chart", "time_chart"]
 
 
 def format_charts(report: HardwareReport) -> list[Any]:
@@ -18,12 +17,15 @@ def format_charts(report: HardwareReport) -> list[Any]:
     charts = []
     for batch in dict.fromkeys(curve.batch for curve in report.formats):
         chart = new_figure(f"{size} × {size} weight, batch {batch}", "zeros", "time, × dense")
-        for name in FORMATS:
-            i, dash = FORMATS.index(IN_BLOCKS.get(name, name)), "dash" if name in IN_BLOCKS else "solid"
-            for curve in report.formats:
-                if (curve.format, curve.size, curve.batch) == (name, size, batch):
-                    timings = [point.timing for point in curve.points]
-                    _line(chart, name, [percent(point.sparsity) for point in curve.points], timings, i, dash)
+        for curve in sorted(report.formats, key=lambda curve: FORMATS.index(curve.format)):
+            if (curve.size, curve.batch) == (size, batch):
+                i = FORMATS.index(IN_BLOCKS.get(curve.format, curve.format))
+                dash = "dash" if curve.format in IN_BLOCKS else "solid"
+                timings = [point.timing for point in curve.points]
+                shares = [percent(point.sparsity) for point in curve.points]
+                texts = [f"{share}: {timing} × dense" for share, timing in zip(shares, timings, strict=True)]
+                ratios = [timing.ratio for timing in timings]
+                add_points(chart, curve.format, i, shares, ratios, texts, dash, error_y=interval(timings))
         chart.add_hline(y=1, line={"color": GREY, "dash": "dot"})
         chart.update_xaxes(type="category")  # evenly spaced: most of what matters lies between 90 % and 99 %
         chart.update_yaxes(type="log", dtick="D2")
@@ -33,34 +35,23 @@ def format_charts(report: HardwareReport) -> list[Any]:
 
 def time_chart(ablation: Ablation) -> Any:
     bars = ablation.bars[::-1]  # plotly draws from the bottom up
-    chart = new_figure(
-        "", "milliseconds", "", height=360, label="Milliseconds of each product, by what they are spent on"
-    )
+    label = "Milliseconds of each product, by what they are spent on"
+    chart = new_figure("", "milliseconds", "", height=360, label=label)
     for i, part in enumerate(PARTS):
-        chart.add_bar(
-            name=part,
-            y=[bar.name for bar in bars],
-            x=[1e3 * bar.parts.get(part, 0.0) for bar in bars],
-            orientation="h",
-            marker={"color": COLOURS[i], "pattern": {"shape": PATTERNS[i]}},
-            hovertemplate="%{x:.3f} ms " + PARTS[part] + "<extra>%{y}</extra>",
-        )
+        times = [1e3 * bar.parts.get(part, 0.0) for bar in bars]
+        texts = [f"{bar.name}: {time:.3f} ms {PARTS[part]}" for bar, time in zip(bars, times, strict=True)]
+        add_bars(chart, part, i, times, [bar.name for bar in bars], texts, orientation="h")
     chart.update_layout(barmode="stack", legend_traceorder="normal")
     return chart
 
 
-def layer_chart(report: HardwareReport) -> Any:
+def side_chart(report: HardwareReport) -> Any:
     chart = new_figure("Half of a layer", "", "time, × the whole layer")
     for i, cut in enumerate(report.layers):
         timings = [cut.timings[side] for side in SIDES]
-        chart.add_bar(
-            name=f"{cut.kind}, {cut.runtime}",
-            x=list(SIDES),
-            y=[timing.ratio for timing in timings],
-            error_y=interval(timings),
-            marker={"color": COLOURS[i % len(COLOURS)], "pattern": {"shape": PATTERNS[i % len(PATTERNS)]}},
-            hovertemplate="%{y:.2f} × the whole layer<extra>%{fullData.name}</extra>",
-        )
+        texts = [f"{timing} × the whole layer" for timing in timings]
+        ratios = [timing.ratio for timing in timings]
+        add_bars(chart, f"{cut.kind}, {cut.runtime}", i, SIDES, ratios, texts, error_y=interval(timings))
     chart.update_layout(barmode="group")
     return chart
 
@@ -74,15 +65,16 @@ def network_chart(report: HardwareReport) -> Any:
     networks = list(dict.fromkeys(cut.network for cut in report.networks))
     for network, runtime in dict.fromkeys((cut.network, cut.runtime) for cut in report.networks):
         cuts = [cut for cut in report.networks if (cut.network, cut.runtime) == (network, runtime)]
-        i = networks.index(network)
-        _line(
+        timings = [cut.timing for cut in cuts]
+        add_points(
             chart,
             f"{network}, {runtime}",
+            networks.index(network),
             [cut.macs_ratio for cut in cuts],
-            [cut.timing for cut in cuts],
-            i,
-            dash="dash" if runtime == "eager" else "solid",
-            texts=[cut.version for cut in cuts],
+            [timing.ratio for timing in timings],
+            [f"{cut.version}: {cut.timing} × dense" for cut in cuts],
+            "dash" if runtime == "eager" else "solid",
+            error_y=interval(timings),
         )
     return chart
 
@@ -90,43 +82,12 @@ def network_chart(report: HardwareReport) -> Any:
 def cost_charts(report: HardwareReport) -> list[Any]:
     """Cost of a multiply-add over the count, for each kind of layer."""
     charts = []
-    for kind, name in KINDS.items():
-        curves = [curve for curve in report.counts if curve.kind == kind]
-        if not curves:
-            continue
-        chart = new_figure(f"Channels of a {name}", "channels", "cost of a multiply-add, × the lowest")
-        for i, curve in enumerate(curves):
-            chart.add_scatter(
-                name=curve.runtime,
-                x=list(curve.costs),
-                y=list(curve.costs.values()),
-                mode="markers",
-                marker={"color": COLOURS[i], "symbol": SYMBOLS[i], "size": 7},
-                hovertemplate="%{x} channels: %{y:.2f}<extra>%{fullData.name}</extra>",
-            )
+    for kind in dict.fromkeys(curve.kind for curve in report.counts):
+        chart = new_figure(f"Channels of a {KINDS[kind]}", "channels", "cost of a multiply-add, × the lowest")
+        for i, curve in enumerate(curve for curve in report.counts if curve.kind == kind):
+            texts = [f"{count} channels: {cost:.2f}" for count, cost in curve.costs.items()]
+            add_points(chart, curve.runtime, i, curve.costs, curve.costs.values(), texts, mode="markers")
         chart.update_xaxes(dtick=16)
         chart.update_yaxes(rangemode="tozero")
         charts.append(chart)
     return charts
-
-
-def _line(
-    chart: Any,
-    name: str,
-    x: Sequence[float] | Sequence[str],
-    timings: Sequence[Timing],
-    i: int,
-    dash: str = "solid",
-    texts: Sequence[str] | None = None,
-) -> None:
-    chart.add_scatter(
-        name=name,
-        x=list(x),
-        y=[timing.ratio for timing in timings],
-        error_y=interval(timings),
-        text=[f"{text}: {timing}" for text, timing in zip(texts or x, timings, strict=True)],
-        hovertemplate="%{text} × dense<extra>%{fullData.name}</extra>",
-        mode="lines+markers",
-        line={"color": COLOURS[i % len(COLOURS)], "width": 2, "dash": dash},
-        marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8},
-    )

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 from secateur.base import metric_text
+from secateur.bench import NULL_CONTROL
 from secateur.loop import WeightHistogram
-from secateur.pages.charts import COLOURS, GREY, PATTERNS, SYMBOLS, as_text, interval, metric_interval, new_figure
+from secateur.pages.charts import (
+    COLOURS,
+    GREY,
+    add_bars,
+    add_points,
+    as_text,
+    interval,
+    metric_axis,
+    metric_interval,
+    new_figure,
+    where,
+)
 from secateur.pages.curve import epochs_from_cut
 from secateur.pages.run_report import RunReport
 
@@ -27,8 +40,8 @@ def accuracy_chart(report: RunReport) -> Any:
     """The metric over the run, with what the model may lose and still count as recovered."""
     metric = report.metric_name
     label = f"{metric.capitalize()} through training, cut and recovery"
-    epochs = epochs_from_cut(report.records)
-    figure = new_figure("", "epochs from the cut" if report.pruned else "epochs", as_text(metric), 360, label)
+    epochs = epochs_from_cut(report)
+    figure = new_figure("", "epochs from the cut" if report.pruned else "epochs", metric, 360, label)
     figure.add_scatter(
         x=epochs,
         y=[record.metric for record in report.records],
@@ -40,23 +53,15 @@ def accuracy_chart(report: RunReport) -> Any:
     for phase, (name, look) in _PHASES.items():
         points = [(x, record) for x, record in zip(epochs, report.records, strict=True) if record.phase == phase]
         if points:
-            figure.add_scatter(
-                name=name,
-                x=[x for x, _ in points],
-                y=[record.metric for _, record in points],
-                text=[as_text(f"{r.stop}: {metric_text(metric, r.metric)}{r.pruned}") for _, r in points],
-                hovertemplate="%{text}<extra></extra>",
-                mode="markers",
-                marker={"color": COLOURS[look], "symbol": SYMBOLS[look], "size": 10},
-                error_y=metric_interval([record for _, record in points]),
-                showlegend=True,
-            )
+            places, records = zip(*points, strict=True)
+            texts = [as_text(f"{r.stop}: {metric_text(metric, r.metric)}{r.pruned}") for r in records]
+            metrics = [record.metric for record in records]
+            add_points(figure, name, look, places, metrics, texts, mode="markers", error_y=metric_interval(records))
     if report.pruned:
-        dense = report.dense.metric
+        dense = report.before
         figure.add_hrect(y0=dense - report.tolerance, y1=dense, fillcolor=COLOURS[2], opacity=0.15, line_width=0)
         figure.add_hline(y=dense, line={"color": COLOURS[2], "dash": "dot"})
-    if metric == "accuracy":
-        figure.update_yaxes(tickformat=".0%")
+    metric_axis(figure, metric)
     return figure
 
 
@@ -64,22 +69,13 @@ def layer_chart(report: RunReport) -> Any:
     """A bar for each layer: the share that is left, and the share that went."""
     kept, gone = ("kept", "removed") if report.unit == "channels" else ("not zero", "zero")
     what = "output channels" if report.unit == "channels" else "weights"
-    layers = report.layers[::-1]  # plotly draws from the bottom up
+    layers = list(report.layers.items())[::-1]  # plotly draws from the bottom up
     rows = list(range(len(layers)))
     figure = new_figure("", what, "", 90 + 24 * len(layers), f"{what} left of each layer")
-    for name, shares, i in (
-        (kept, [layer.left / layer.total for layer in layers], 0),
-        (gone, [1 - layer.left / layer.total for layer in layers], 1),
-    ):
-        figure.add_bar(
-            name=name,
-            y=rows,
-            x=shares,
-            orientation="h",
-            customdata=[f"{as_text(a.name)}<br>{a.left:,} of {a.total:,} {report.unit} left" for a in layers],
-            hovertemplate="%{customdata}<extra></extra>",
-            marker={"color": COLOURS[i], "pattern": {"shape": PATTERNS[i], "fgcolor": "white"}},
-        )
+    texts = [f"{as_text(name)}<br>{left:,} of {total:,} {report.unit} left" for name, (left, total) in layers]
+    shares = [left / total for _, (left, total) in layers]
+    add_bars(figure, kept, 0, shares, rows, texts, orientation="h")
+    add_bars(figure, gone, 1, [1 - share for share in shares], rows, texts, orientation="h")
     figure.update_layout(
         barmode="stack",
         bargap=0.25,
@@ -88,7 +84,7 @@ def layer_chart(report: RunReport) -> Any:
     )
     figure.update_xaxes(tickformat=".0%", range=[0, 1])
     figure.update_yaxes(
-        tickvals=rows, ticktext=[_shortened(layer.name) for layer in layers], tickfont={"size": 11}, zeroline=False
+        tickvals=rows, ticktext=[_shortened(name) for name, _ in layers], tickfont={"size": 11}, zeroline=False
     )
     return figure
 
@@ -101,27 +97,25 @@ def _shortened(name: str) -> str:
 def latency_chart(report: RunReport) -> Any:
     """Ratios to the dense model with their intervals; a difference counts only outside the null control's."""
     label = "Time of a call as a multiple of the dense model's, by runtime and batch"
-    latencies = report.latencies[::-1]
-    figure = new_figure("", "time, × dense", "", 150 + 60 * len(latencies), label)
-    for name, i, shift in (("pruned", 0, 0.14), ("null control", 3, -0.14)):
-        timings = [item.pruned if name == "pruned" else item.control for item in latencies]
-        figure.add_scatter(
-            name=name,
-            x=[timing.ratio for timing in timings],
-            y=[row + shift for row in range(len(latencies))],
-            error_x={**interval(timings), "thickness": 2, "width": 6},
-            text=[as_text(f"{item.where}: {timing} × dense") for item, timing in zip(latencies, timings, strict=True)],
-            hovertemplate="%{text}<extra>%{fullData.name}</extra>",
-            mode="markers",
-            marker={"color": COLOURS[i], "symbol": SYMBOLS[i], "size": 11},
-        )
+    items = report.measurements[::-1]
+    places = [as_text(where(item)) for item in items]
+    pruned = [item.comparison[report.measured_name] for item in items]
+    figure = new_figure("", "time, × dense", "", 150 + 60 * len(items), label)
+    for name, timings, look, shift in (
+        ("pruned", pruned, 0, 0.14),
+        (NULL_CONTROL, [item.comparison.control for item in items], 3, -0.14),
+    ):
+        texts = [f"{place}: {timing} × dense" for place, timing in zip(places, timings, strict=True)]
+        ratios, rows = [timing.ratio for timing in timings], [row + shift for row in range(len(items))]
+        bars = {**interval(timings), "thickness": 2, "width": 6}
+        add_points(figure, name, look, ratios, rows, texts, mode="markers", error_x=bars)
     figure.add_vline(x=1, line={"color": GREY, "dash": "dot"}, annotation_text="dense", annotation_position="top")
-    figure.update_layout(margin_t=30, legend={"y": -0.35 if len(latencies) < 3 else -0.22})
+    figure.update_layout(margin_t=30, legend={"y": -0.35 if len(items) < 3 else -0.22})
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(
-        tickvals=list(range(len(latencies))),
-        ticktext=[as_text(item.where) for item in latencies],
-        range=[-0.5, len(latencies) - 0.5],
+        tickvals=list(range(len(items))),
+        ticktext=places,
+        range=[-0.5, len(items) - 0.5],
         zeroline=False,
     )
     return figure
@@ -131,17 +125,10 @@ def histogram_chart(histogram: WeightHistogram) -> Any:
     """Bins of equal width, because they are even in the logarithm; the first one reaches down to zero."""
     label = "Magnitudes of the dense model's weights, kept and removed"
     figure = new_figure("", "magnitude before the cut", "weights", height=360, label=label)
-    bounds = [f"from {low:.3g} to {high:.3g}" for low, high in zip(histogram.edges, histogram.edges[1:], strict=False)]
-    for name, counts, i in (("kept", histogram.kept, 0), ("removed", histogram.removed, 1)):
-        figure.add_bar(
-            name=name,
-            x=[i + 0.5 for i in range(len(counts))],
-            y=counts,
-            width=1,
-            customdata=bounds,
-            hovertemplate="%{y:,} weights %{customdata}<extra>%{fullData.name}</extra>",
-            marker={"color": COLOURS[i], "pattern": {"shape": PATTERNS[i], "fgcolor": "white"}, "line_width": 0},
-        )
+    bounds = [f"from {low:.3g} to {high:.3g}" for low, high in pairwise(histogram.edges)]
+    for i, (name, counts) in enumerate((("kept", histogram.kept), ("removed", histogram.removed))):
+        texts = [f"{count:,} weights {bound}" for count, bound in zip(counts, bounds, strict=True)]
+        add_bars(figure, name, i, [n + 0.5 for n in range(len(counts))], counts, texts, width=1)
     low, high = histogram.edges[1], histogram.edges[-1]
     bins_a_decade = (len(histogram.kept) - 1) / math.log10(high / low)
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from secateur.base import working, write_text
-from secateur.bench import Timing, compare, count_macs
+from secateur.bench import Sheet, Timing, measure
 from secateur.examples import SmallResNet, load_fashion_mnist
 from secateur.loop import Display, Recipe, Result, prune, train
 
@@ -43,14 +43,19 @@ class Version:
 
 @dataclass(frozen=True)
 class Demo:
-    """The dense model first, then its pruned versions, and the null control of the timing."""
+    """The dense model first, then its pruned versions, and the sheet that they were measured on."""
 
     versions: tuple[Version, ...]
-    control: Timing
+    sheet: Sheet
+    """By the names of the folders."""
     epochs: float
     seed: int
     train_images: int
     test_images: int
+
+    @property
+    def control(self) -> Timing:
+        return self.sheet.measurements[0].comparison.control
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -103,19 +108,20 @@ def run_demo(out: Path, data: Path, epochs: float, seed: int) -> Demo:
         for name, cut in CUTS.items()
     }
     images = torch.stack([test_set[i][0] for i in range(LATENCY_BATCH)])
+    models = {FOLDERS[name]: result.model for name, result in results.items()}
     with working("timing the versions in turn"):
-        latencies = compare({name: result.model for name, result in results.items()}, images)
+        sheet = measure(models, images, batches=[LATENCY_BATCH], max_seconds=30, progress=False)
     versions = tuple(
         Version(
             name,
             result,
             file_bytes=(out / FOLDERS[name] / "model.safetensors").stat().st_size,
-            macs=count_macs(result.model, images[:1]),
-            latency=latencies[name],
+            macs=sheet.footprints[FOLDERS[name]].macs,
+            latency=sheet.measurements[0].comparison[FOLDERS[name]],
         )
         for name, result in results.items()
     )
-    demo = Demo(versions, latencies.control, epochs, seed, len(train_set), len(test_set))
+    demo = Demo(versions, sheet, epochs, seed, len(train_set), len(test_set))
     write_text(out / "demo.json", json.dumps(demo.to_json(), indent=2))
     return demo
 

@@ -1,17 +1,19 @@
-"""What the numbers of a report mean, in plain sentences. The console and the page say the same."""
+"""A hardware report in sections of sentences and tables. The console and the page show the same ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
-from secateur.bench import KINDS, TOLERANCE
+from secateur.bench import KINDS, MULTIPLES, TOLERANCE, Timing
 from secateur.studies import (
     BATCH_FIRST,
     BLOCK,
     KERNELS,
     KERNELS_IN_FOURS,
     PARTS,
+    SIDES,
     Ablation,
     FormatCurve,
     HardwareReport,
@@ -20,17 +22,95 @@ from secateur.studies import (
     span,
 )
 
-__all__ = [
-    "about_counts",
-    "about_formats",
-    "about_layers",
-    "about_measuring",
-    "about_networks",
-    "about_tensor_cores",
-    "about_time",
-    "break_even_text",
-    "product_text",
-]
+__all__ = ["Section", "Table", "about_measuring", "about_time", "hardware_sections", "product_text"]
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    rows: Sequence[Sequence[str]]
+    """The first is the head."""
+    numbers: Sequence[int] = ()
+    """The columns to align on the right."""
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    sentences: Sequence[str]
+    tables: Sequence[Table] = ()
+
+
+def hardware_sections(report: HardwareReport, narrow: bool) -> list[Section]:
+    """Narrow tables fit 80 columns, and leave out the intervals that have no room."""
+    return [
+        Section(
+            "1. Zeros anywhere in a weight",
+            _about_formats(report),
+            [
+                _format_table("Time at 90 % zeros, × dense", report, _at_90),
+                _format_table("Break-even: faster than dense from this share of zeros on", report, _break_even_text),
+            ],
+        ),
+        Section("2. 2:4 and sparse tensor cores", _about_tensor_cores(report)),
+        Section(
+            "3. Channels removed",
+            [*_about_layers(report), *_about_networks(report)],
+            [_layer_table(report, narrow), _network_table(report, narrow)],
+        ),
+        Section("4. Which number of channels stays", _about_counts(report), [_count_table(report, narrow)]),
+    ]
+
+
+def _format_table(title: str, report: HardwareReport, cell: Callable[[FormatCurve], str]) -> Table:
+    columns = list(dict.fromkeys((curve.size, curve.batch) for curve in report.formats))
+    found = {(curve.format, curve.size, curve.batch): curve for curve in report.formats}
+    rows = [["weight", *(f"{size}²" for size, _ in columns)], ["batch", *(str(batch) for _, batch in columns)]]
+    for name in dict.fromkeys(curve.format for curve in report.formats):
+        rows.append([name, *(cell(found[name, size, batch]) for size, batch in columns)])
+    return Table(title, rows, range(1, len(columns) + 1))
+
+
+def _at_90(curve: FormatCurve) -> str:
+    point = curve.at(0.9)
+    if point is None:
+        return "–"
+    return f"{point.timing.ratio:.2f}" if point.timing.ratio < 10 else f"{point.timing.ratio:.0f}"
+
+
+def _layer_table(report: HardwareReport, narrow: bool) -> Table:
+    rows = [["layer", "width", "runtime", *SIDES, "control"]]
+    for cut in report.layers:
+        cells = [_with_interval(timing, narrow) for timing in (*(cut.timings[side] for side in SIDES), cut.control)]
+        rows.append([cut.kind, str(cut.width), cut.runtime, *cells])
+    return Table("Half of a layer, × the whole layer", rows)
+
+
+def _network_table(report: HardwareReport, narrow: bool) -> Table:
+    versions = list(dict.fromkeys(cut.version for cut in report.networks))
+    rows = [["network", "runtime", *versions, "control"]]
+    for network, runtime in dict.fromkeys((cut.network, cut.runtime) for cut in report.networks):
+        cuts = [cut for cut in report.networks if (cut.network, cut.runtime) == (network, runtime)]
+        times = [f"{cut.timing.ratio:.2f}" if narrow else str(cut.timing) for cut in cuts]
+        cells = [f"{time} ({cut.macs_ratio:.2f})" for time, cut in zip(times, cuts, strict=True)]
+        rows.append([network, runtime, *cells, _with_interval(cuts[0].control, narrow)])
+    return Table("Whole networks: time (and multiply-adds), × dense", rows)
+
+
+def _count_table(report: HardwareReport, narrow: bool) -> Table:
+    head = ["layer", "runtime", *("odd" if m == 1 else str(m) for m in MULTIPLES), "keep multiples of"]
+    rows = [head if narrow else [*head, "control"]]
+    for curve in report.counts:
+        cells = [f"{penalty:.2f}" for penalty in curve.penalties.values()]
+        control = [] if narrow else [str(curve.control)]
+        rows.append([curve.kind, curve.runtime, *cells, str(curve.multiple_of), *control])
+    title = "Cost of a multiply-add, × multiples of 32, by the largest divisor of the count"
+    return Table(title, rows, range(2, len(MULTIPLES) + 3))
+
+
+def _with_interval(timing: Timing, narrow: bool) -> str:
+    """Where there is little room, half of the interval: the whole of it takes a third of a line."""
+    return f"{timing.ratio:.2f} ±{(timing.high - timing.low) / 2:.2f}" if narrow else str(timing)
 
 
 def about_measuring(report: HardwareReport) -> list[str]:
@@ -51,7 +131,7 @@ def about_measuring(report: HardwareReport) -> list[str]:
     ]
 
 
-def about_formats(report: HardwareReport) -> list[str]:
+def _about_formats(report: HardwareReport) -> list[str]:
     sentences = {
         BATCH_FIRST: "F.linear, which is what a linear layer calls, with a CSR weight {faster}.",
         "CSR, W @ X": "The same weight as W @ X, with the batch last, {faster}. So the answer depends on the layout of "
@@ -81,7 +161,7 @@ def about_time(ablation: Ablation) -> list[str]:
     ]
 
 
-def about_tensor_cores(report: HardwareReport) -> list[str]:
+def _about_tensor_cores(report: HardwareReport) -> list[str]:
     cores = report.tensor_cores
     if cores.missing:
         return [
@@ -95,7 +175,7 @@ def about_tensor_cores(report: HardwareReport) -> list[str]:
     ]
 
 
-def about_layers(report: HardwareReport) -> list[str]:
+def _about_layers(report: HardwareReport) -> list[str]:
     one = [cut.timings[side].ratio for cut in report.layers for side in ("output side", "input side")]
     both = [cut.timings["both sides"].ratio for cut in report.layers]
     return [
@@ -104,7 +184,7 @@ def about_layers(report: HardwareReport) -> list[str]:
     ]
 
 
-def about_networks(report: HardwareReport) -> list[str]:
+def _about_networks(report: HardwareReport) -> list[str]:
     lines = []
     for runtime in dict.fromkeys(cut.runtime for cut in report.networks):
         cuts = [cut for cut in report.networks if cut.runtime == runtime]
@@ -116,7 +196,7 @@ def about_networks(report: HardwareReport) -> list[str]:
     return [*lines, *report.notes]
 
 
-def about_counts(report: HardwareReport) -> list[str]:
+def _about_counts(report: HardwareReport) -> list[str]:
     liked = {kind: report.multiple_of(kind) for kind in KINDS}
     keep = [f"{'any number' if m == 1 else f'multiples of {m}'} in a {KINDS[kind]}" for kind, m in liked.items()]
     lines = [
@@ -135,7 +215,7 @@ def about_counts(report: HardwareReport) -> list[str]:
     return lines
 
 
-def break_even_text(curve: FormatCurve) -> str:
+def _break_even_text(curve: FormatCurve) -> str:
     found = curve.break_even
     if found is None:
         return "never"

@@ -1,0 +1,45 @@
+"""Tables and sentences on the console, in 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from secateur.bench import NUMBERS, Sheet
+
+__all__ = ["as_table", "print_lines", "print_sheet", "print_title"]
+
+_COLOURS = {"faster": "green", "slower": "red", "no different": "yellow", "too noisy": "yellow"}
+
+
+def print_sheet(sheet: Sheet, console: Console) -> None:
+    console.print(as_table(sheet.size_rows()))
+    for measurement in sheet.measurements:
+        console.print()
+        print_title(console, measurement.title)
+        console.print(as_table(measurement.rows()))
+        print_lines(console, measurement.comparison.note_lines)
+    print_lines(console, ["", *sheet.notes])
+
+
+def print_title(console: Console, title: str) -> None:
+    console.print(title, style="bold", markup=False, highlight=False)
+
+
+def print_lines(console: Console, lines: Iterable[str], soft_wrap: bool = False) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=soft_wrap)
+
+
+def as_table(rows: Sequence[Sequence[str]], numbers: Collection[int] = NUMBERS) -> Table:
+    """The first row is the head; a long name is the one cell that may take several lines."""
+    head, *body = rows
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for i, title in enumerate(head):
+        table.add_column(title, justify="right" if i in numbers else "left", no_wrap=i > 0, overflow="fold")
+    for row in body:
+        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+    return table

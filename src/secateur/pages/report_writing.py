@@ -1,0 +1,110 @@
+"""`report`: the page of whatever was found out, written as one file that needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os.path import relpath
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from secateur.base import UsageError
+from secateur.bench import Sheet
+from secateur.channels import Sensitivity
+from secateur.checkpoint import MANIFEST_FILE
+from secateur.loop import Result
+from secateur.pages.gather import report_of, report_of_run, with_sheet
+from secateur.pages.hardware_page import save_hardware_page
+from secateur.pages.overlay_page import save_overlay_page
+from secateur.pages.run_page import save_run_page
+from secateur.pages.run_report import REPORT_FILE, RunReport, load_report, save_report
+from secateur.pages.sensitivity_page import save_sensitivity_page
+from secateur.studies import HardwareReport
+
+__all__ = ["report", "report_pruned"]
+
+PAGE_FILE = "report.html"
+
+
+def report(
+    *what: str | Path | Result | Sensitivity | HardwareReport,
+    sheet: Sheet | None = None,
+    name: str | None = None,
+    out: str | Path | None = None,
+) -> Path:
+    """Writes a page: what a cut bought and what it cost. Returns its path.
+
+    Args:
+        what: the folder of a finished run, or several to compare: accuracy against latency, with the frontier
+            marked. Or what `prune`, `sensitivity` or `hardware` returned.
+        sheet: for runs, what `measure` returned, with the dense model first. The folder of a run keeps it.
+        name: for a run, of its title and of its model on the sheet; by default that of its folder, or "pruned".
+        out: the file for the page. By default report.html, in the folder of a single run, otherwise here.
+    """
+    if (sheet, name) != (None, None) and not all(isinstance(each, str | Path | Result) for each in what):
+        raise UsageError("A sheet and a name belong to runs; leave them out.")
+    match what:
+        case (Result() as result,):
+            save_run_page(_measured(report_of(result, name or "pruned"), sheet), page := Path(out or PAGE_FILE))
+        case (Sensitivity() as found,):
+            save_sensitivity_page(found, page := Path(out or PAGE_FILE))
+        case (HardwareReport() as found,):
+            save_hardware_page(found, page := Path(out or PAGE_FILE))
+        case (str() | Path() as run,):
+            save_run_page(_report_of_folder(Path(run), name, sheet), page := Path(out or Path(run, PAGE_FILE)))
+        case _:
+            _report_together(what, sheet, name, page := Path(out or PAGE_FILE))
+    return page
+
+
+def report_pruned(run: Path, name: str, settings: Mapping[str, Any], sheet: Sheet | None) -> Path:
+    """The page of a run that has just ended, in its folder; what the page shows is kept beside it."""
+    found = _measured(report_of_run(run, name, settings), sheet)
+    save_report(found, run)
+    save_run_page(found, page := run / PAGE_FILE)
+    return page
+
+
+def _report_together(what: Sequence[Any], sheet: Sheet | None, name: str | None, page: Path) -> None:
+    if not what or not all(isinstance(each, str | Path) for each in what):
+        raise UsageError("Give folders of runs, or one thing that prune, sensitivity or hardware returned.")
+    if name is not None:
+        raise UsageError("Several runs are called like their folders; leave name out.")
+    reports = {run: _report_of_folder(run, None, sheet) for run in dict.fromkeys(map(Path, what))}
+    for run, each in reports.items():
+        save_run_page(each, run / PAGE_FILE)  # the page of all links to them
+    names = _names(list(reports))
+    save_overlay_page(
+        {names[run]: each for run, each in reports.items()},
+        page,
+        {names[run]: _link(run / PAGE_FILE, page) for run in reports},
+    )
+
+
+def _report_of_folder(run: Path, name: str | None, sheet: Sheet | None) -> RunReport:
+    """As the folder keeps it, or, where only Python was at work, from the run's checkpoint."""
+    if (run / MANIFEST_FILE).exists() and not (run / REPORT_FILE).exists():
+        found = report_of_run(run, name or run.resolve().name)
+    else:
+        found = load_report(run)
+        found = replace(found, name=name or found.name)
+    if sheet is not None:
+        found = with_sheet(found, sheet)
+        save_report(found, run)
+    return found
+
+
+def _measured(found: RunReport, sheet: Sheet | None) -> RunReport:
+    return found if sheet is None else with_sheet(found, sheet)
+
+
+def _names(runs: list[Path]) -> dict[Path, str]:
+    """The folders' own names, or their paths where two are called alike."""
+    own = [run.name for run in runs]
+    return {run: run.name if run.name and own.count(run.name) == 1 else str(run) for run in runs}
+
+
+def _link(target: Path, page: Path) -> str:
+    """From one page to another, as a browser reads it."""
+    return quote(Path(relpath(target, page.parent)).as_posix())
