@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import secateur
+from secateur.base.records import from_json, to_json
 from secateur.bench.comparison import Comparison
 from secateur.bench.machine import this_machine
 from secateur.bench.runner import Ready
@@ -368,7 +369,7 @@ def test_an_outcome_survives_the_plans_file(model: nn.Module, tmp_path: Path) ->
 
 def test_an_outcome_with_attempts_is_plain_json() -> None:
     met = Outcome("latency=0.5", "latency", 2.0, 1.0, 1.1, 1.01, 1.0, 1.02, (0.99, 1.0, 1.01), "eager", ((1.0, 1.1),))
-    assert Outcome.from_json(met.to_json()) == met
+    assert from_json(Outcome, to_json(met), "outcome") == met
 
 
 @pytest.mark.parametrize("schedule", [{}, {"schedule": "iterative", "cuts": 3}])
