@@ -401,7 +401,7 @@ class Endless(IterableDataset):
         ({"tolerance": "2%"}, "tolerance is '2%'"),
         ({"seed": -1}, "seed is -1"),
         ({"keep": None}, "keep is None"),
-        ({"keep": [nn.Linear(1, 1)]}, "something other than names"),
+        ({"keep": [nn.Linear(1, 1)]}, "that is no layer of the model"),
         ({"pattern": (2, 4)}, "The pattern"),
         ({"run_dir": "/proc/nowhere"}, "cannot be made a folder"),
         ({"train_data": DataLoader([])}, "train_data is empty"),

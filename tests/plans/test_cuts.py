@@ -147,6 +147,20 @@ def test_zeros_take_no_options_of_channels() -> None:
         secateur.plan_weights(ConvNet(), Target("macs=50%"))
 
 
+def test_modules_and_numbers_for_channels_go_through_the_loop(convnet: ConvNet, loaders: Loaders) -> None:
+    def cut(request: Channels, **options: Any) -> secateur.Plan | None:
+        return secateur.prune(convnet, request, finetune=0, progress=False, **options, **loaders).plan
+
+    assert cut(Channels(0.5, keep=[convnet.conv])) == cut(Channels(0.5, keep=["conv"]))
+    kept = cut(Channels(keep_indices={"conv": [1, 3, 5, 7]}))
+    assert kept is not None
+    assert kept.tensors["conv.weight"].kept[0].tolist() == [1, 3, 5, 7]
+    numbers = torch.arange(8.0).flip(0)
+    assert cut(Channels(0.5, score={"conv": numbers})).tensors["conv.weight"].kept[0].tolist() == [0, 1, 2, 3]
+    with pytest.raises(secateur.UsageError, match='use schedule="one-shot"'):
+        cut(Channels(0.5, score={"conv": numbers}), schedule="iterative")
+
+
 def test_inputs_that_can_be_read_only_once_are_kept() -> None:
     torch.manual_seed(0)
     model, inputs = ConvNet(), [torch.randn(2, 4, 4, 4) for _ in range(3)]
