@@ -33,24 +33,22 @@ def merge(axes: Sequence[Axis]) -> Axis:
 def split(units: Units, axis: Axis, sizes: Sequence[int], reason: int) -> list[Axis]:
     """The inverse of `merge`: binds the units of `axis` to conjunctions until it is a product over `sizes`."""
     rows: list[list[Axis]] = [[] for _ in sizes]
-    for row in units.resolve(axis):
+    free = units.resolve(axis)
+    for i, row in enumerate((*free, *units.examples_in(axis))):
         grid = row.reshape(sizes)
         varies = [d for d, n in enumerate(sizes) if n > 1 and (grid != grid.take([0], axis=d)).any()]
-        if not varies:
-            units.pin(row[None], reason)
-        elif len(varies) == 1:
+        if len(varies) == 1:
             d = varies[0]
             rows[d].append(np.moveaxis(grid, d, 0).reshape(sizes[d], -1)[:, 0])
+        elif i >= len(free):
+            continue  # examples are pinned already
+        elif not varies:
+            units.pin(row[None], reason)
         else:
             parts = [units.fresh(n) if d in varies else fixed_axis(n) for d, n in enumerate(sizes)]
             units.unify(row[None], merge(parts), reason)
             for d in varies:
                 rows[d].append(parts[d][0])
-    for row in units.examples_in(axis):
-        grid = row.reshape(sizes)
-        varies = [d for d, n in enumerate(sizes) if n > 1 and (grid != grid.take([0], axis=d)).any()]
-        if len(varies) == 1:
-            rows[varies[0]].append(np.moveaxis(grid, varies[0], 0).reshape(sizes[varies[0]], -1)[:, 0])
     return [np.stack(own) if own else fixed_axis(n) for own, n in zip(rows, sizes, strict=True)]
 
 
