@@ -35,7 +35,6 @@ from secateur.channels.sensitivity_curves import GroupCurve, Sensitivity
 from secateur.checkpoint.manifest import Manifest
 from secateur.loop.histogram import WeightHistogram
 from secateur.loop.result import Record
-from secateur.pages.run_report import RunReport
 from secateur.plans.masks import DescribedLayer, DescribedMasks
 from secateur.plans.outcome import Outcome
 from secateur.plans.plan import GroupCut, Plan, TensorCut
@@ -157,7 +156,6 @@ def of_file(name: str) -> Any:
 
 def stored_examples() -> dict[str, tuple[type, Any]]:
     finished = of_file("run-finished/secateur.json")
-    report = {key: value for key, value in of_file("report.json").items() if key not in ("format", "version")}
     return {
         "plan": (Plan, of_file("plan.json")),
         "plan that met a target": (Plan, of_file("plan-met.json")),
@@ -166,7 +164,6 @@ def stored_examples() -> dict[str, tuple[type, Any]]:
         "engine": (EngineManifest, of_file("engine/engine.json")),
         "sensitivity": (Sensitivity, of_file("sensitivity.json")),
         "progress": (tuple[Record, ...], finished["metrics"]["records"]),
-        "report": (RunReport, report),
     }
 
 
