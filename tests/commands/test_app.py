@@ -1,7 +1,6 @@
 """The command line as a person meets it: help, typos, the demo, interruption, and exit codes."""
 
 import json
-import os
 import re
 import resource
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 import secateur
 from secateur.bench.size import ModelSize
 from secateur.bench.timing import Timing
-from secateur.commands.app import WAITING
 from secateur.loop.result import Record, Result
 from secateur.pages.curve import save_curve
 from secateur.pages.demo_console import rule_of_thumb, speed_verdict
@@ -50,41 +48,6 @@ def test_the_help_of_every_command_has_an_example_and_loads_nothing_heavy() -> N
     assert len(commands) == 9
     for command in commands:
         assert f"Example: secateur {command}" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("command", "said", "policy"),
-    [
-        ("prune", {}, "PASSIVE"),
-        ("sensitivity", {}, "PASSIVE"),
-        ("demo", {}, "PASSIVE"),
-        ("measure", {}, None),
-        ("prune", {"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"),
-        ("prune", {"GOMP_SPINCOUNT": "1000"}, None),
-        ("prune", {"KMP_BLOCKTIME": "0"}, None),
-    ],
-)
-def test_threads_that_wait_in_training_leave_the_core_to_others(
-    command: str, said: dict[str, str], policy: str | None
-) -> None:
-    """What torch finds in the environment when it is imported; the user's own word stays."""
-    code = (
-        "import os, sys\n"
-        "class Watch:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name == 'torch': print(os.environ.get('OMP_WAIT_POLICY'), flush=True), os._exit(0)\n"
-        f"sys.meta_path.insert(0, Watch())\n{MAIN}"
-    )
-    arguments = {"demo": [], "prune": ["task.py", "--channels", "50%", "--out", "out"]}.get(command, ["task.py"])
-    silent = {name: value for name, value in os.environ.items() if name not in WAITING}
-    done = subprocess.run(
-        [sys.executable, "-c", code, command, *arguments],
-        env={**silent, **said},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == str(policy)
 
 
 def test_the_package_itself_imports_nothing_heavy() -> None:

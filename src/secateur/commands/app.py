@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Annotated
 
 import typer
@@ -19,11 +17,6 @@ from secateur.commands.report import report
 from secateur.commands.sensitivity import sensitivity
 
 __all__ = ["main"]
-
-TRAINING = ("prune", "sensitivity", "demo")
-"""Not those that only measure: what they time is to wait as it will where it is deployed."""
-WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""With any of them, the user has said how threads are to wait."""
 
 app = typer.Typer(
     help="Prune PyTorch models and prove what each cut bought.",
@@ -43,20 +36,11 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _secateur(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    if context.invoked_subcommand in TRAINING:
-        _let_waiting_threads_sleep()
-
-
-def _let_waiting_threads_sleep() -> None:
-    """Threads that spin while they wait keep a busy core from the thread that they wait for: training on two of them
-    has taken 6 to 50 times as long beside other programs. Once torch is loaded, it is too late to say so."""
-    if "torch" not in sys.modules and not os.environ.keys() & set(WAITING):
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    pass
 
 
 for command in (init, inspect, prune, measure, export, report, sensitivity, hardware, demo):
