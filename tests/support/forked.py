@@ -5,6 +5,7 @@ It is the same one for every test, and preloads what all of them need.
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import runpy
@@ -90,7 +91,8 @@ def run_ranks(script: Path, *args: str, processes: int, folder: Path, seconds: f
         for process in ranks:
             process.kill()
             process.join()
-    assert [process.exitcode for process in ranks] == [0] * processes, "\n".join(file.read_text() for file in told)
+    codes = [process.exitcode for process in ranks]
+    assert codes == [0] * processes, "\n".join([f"exit codes {codes}", *(file.read_text() for file in told)])
     return "".join(file.read_text() for file in told)
 
 
@@ -110,7 +112,10 @@ def _run_rank(
     _live_in({**environment, **places, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
     _say_into(str(told), str(told))
     sys.argv = [str(script), *args]
+    faulthandler.enable()
     runpy.run_path(str(script), run_name="__main__")
+    sys.stdout.flush()
+    os._exit(0)  # threads of gloo that still run while the interpreter ends can crash it, long after the script is done
 
 
 def _run_code(
