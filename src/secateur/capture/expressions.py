@@ -8,6 +8,7 @@ then must have.
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
@@ -48,17 +49,20 @@ class Listener(Protocol):
     def used_as_float(self, expression: Expression) -> None: ...
 
 
-_listener: Listener | None = None
+class _Thread(threading.local):
+    listener: Listener | None = None
+
+
+_thread = _Thread()
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    global _listener
-    before, _listener = _listener, listener
+    before, _thread.listener = _thread.listener, listener
     try:
         yield
     finally:
-        _listener = before
+        _thread.listener = before
 
 
 def _plain(value: int) -> int:
@@ -85,8 +89,8 @@ def _comparison(relation: str, negated: bool, function: Callable[[int, int], boo
         if not isinstance(other, int):
             return NotImplemented  # a float, a tensor or None: the other side decides
         outcome = function(_plain(self), _plain(other))
-        if _listener is not None:
-            _listener.compared(relation, self.expression, expression_of(other), outcome != negated)
+        if _thread.listener is not None:
+            _thread.listener.compared(relation, self.expression, expression_of(other), outcome != negated)
         return outcome
 
     return method
@@ -165,8 +169,8 @@ class TracedSize(int):
         return getattr(ufunc, method)(*plain, **options)
 
     def note_float(self) -> None:
-        if _listener is not None:
-            _listener.used_as_float(self.expression)
+        if _thread.listener is not None:
+            _thread.listener.used_as_float(self.expression)
 
     __eq__ = _comparison("==", negated=False, function=operator.eq)
     __ne__ = _comparison("==", negated=True, function=operator.ne)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import random
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.modules.module as module_hooks
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
+from torch.utils.hooks import RemovableHandle
 
 from secateur.base import UsageError, evaluating, tensors_in
 from secateur.capture.attributes import sizes_with_origin, unchanged
 from secateur.capture.expressions import listening
+from secateur.capture.isolation import plain_execution, python_random_kept
 from secateur.capture.recorder import CallRecorder, FunctionRecorder, muted
 from secateur.capture.trace import Kind, Trace, Value
 from secateur.capture.training_code import does_more_in_training
 
-__all__ = ["Leaf", "capture", "plain_execution", "recorded", "state_tensors", "without_random_effects"]
+__all__ = ["Leaf", "capture", "recorded", "state_tensors"]
 
 Leaf = tuple[Tensor, Kind, tuple[str, ...]]
 
@@ -43,7 +43,7 @@ def capture(
     with ExitStack() as stack:
         stack.enter_context(evaluating(model))
         stack.enter_context(unchanged(model))
-        stack.enter_context(without_random_effects())
+        stack.enter_context(python_random_kept())
         stack.enter_context(plain_execution())
         call: Callable[..., Any] = model
         if on_meta:
@@ -91,7 +91,6 @@ def recorded(
     with (
         _module_paths(model, recorder),
         _opaque_autograd_functions(recorder),
-        _lengths_noted(functions),
         listening(functions),
         recorder,
         functions,
@@ -150,30 +149,6 @@ def state_tensors(model: nn.Module) -> list[Leaf]:
     return [(tensor, kind, tuple(names)) for tensor, kind, names in found.values()]
 
 
-@contextmanager
-def without_random_effects() -> Iterator[None]:
-    """The random generators of torch, NumPy and Python are afterwards where they were."""
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-
-
-@contextmanager
-def plain_execution() -> Iterator[None]:
-    """No gradients, no compiled regions, and no fast path of nn.MultiheadAttention: each would hide what happens."""
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-
-
 def _fake(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: list[Leaf], stack: ExitStack
 ) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any], list[Leaf]]:
@@ -205,73 +180,42 @@ def _fake(
 @contextmanager
 def _module_paths(model: nn.Module, recorder: CallRecorder) -> Iterator[None]:
     """The recorder knows at every moment which module is running."""
-    paths = {id(module): path for path, module in model.named_modules()}
-    stack = recorder.module_stack
+    stack, here = recorder.module_stack, threading.get_ident()
 
-    def enter(module: nn.Module, args: Any) -> None:
-        caller = stack[-1]
-        stack.append(paths.get(id(module), caller))
-        recorder.see(args, caller, stack[-1])
+    def watch(path: str, module: nn.Module) -> list[RemovableHandle]:
+        def enter(module: nn.Module, args: Any) -> None:
+            if threading.get_ident() == here:  # another thread may be running the same model
+                caller = stack[-1]
+                stack.append(path)
+                recorder.see(args, caller, path)
 
-    def leave(module: nn.Module, args: Any, out: Any) -> None:
-        inside = stack.pop()
-        recorder.see(out, stack[-1], inside)
+        def leave(module: nn.Module, args: Any, out: Any) -> None:
+            if threading.get_ident() == here:
+                stack.pop()
+                recorder.see(out, stack[-1], path)
 
-    hooks = [
-        module_hooks.register_module_forward_pre_hook(enter),
-        module_hooks.register_module_forward_hook(leave, always_call=True),
-    ]
+        return [
+            module.register_forward_pre_hook(enter, prepend=True),
+            module.register_forward_hook(leave, prepend=True, always_call=True),
+        ]
+
+    hooks: list[RemovableHandle] = []
     try:
-        with _wrappers_fall_through():
-            yield
+        for path, module in model.named_modules():
+            hooks += watch(path, module)
+        yield
     finally:
         for hook in hooks:
             hook.remove()
 
 
 @contextmanager
-def _wrappers_fall_through() -> Iterator[None]:
-    """torch's Python-level wrappers would hand themselves to the function mode whole, and hide the calls inside."""
-    import torch._tensor
-    import torch.functional
-    import torch.nn.functional
-
-    patched = []
-    for home in (torch.nn.functional, torch._tensor, torch.functional):
-        for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
-            if hasattr(home, name):
-                patched.append((home, name, getattr(home, name)))
-                setattr(home, name, lambda *args: False)
-    try:
-        yield
-    finally:
-        for home, name, function in patched:
-            setattr(home, name, function)
-
-
-@contextmanager
-def _lengths_noted(functions: FunctionRecorder) -> Iterator[None]:
-    """Python turns what `len(x)` returns into a plain int, so that its origin has to be noted where it is asked for."""
-    original = Tensor.__len__
-
-    def noted(tensor: Tensor) -> int:
-        functions.note_length(tensor)
-        return int(original(tensor))  # type: ignore[no-untyped-call]
-
-    Tensor.__len__ = noted  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Tensor.__len__ = original  # type: ignore[method-assign]
-
-
-@contextmanager
 def _opaque_autograd_functions(recorder: CallRecorder) -> Iterator[None]:
     """A custom autograd function is one call that no rule knows: its backward may rely on anything."""
-    original = torch.autograd.Function.__dict__["apply"]
+    original, here = torch.autograd.Function.__dict__["apply"], threading.get_ident()
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if recorder.muted:
+        if threading.get_ident() != here or recorder.muted:
             return original.__func__(cls, *args, **kwargs)
         with muted(recorder):
             out = original.__func__(cls, *args, **kwargs)

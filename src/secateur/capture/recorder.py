@@ -16,10 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from secateur.capture.expressions import Expression, TracedSize
+from secateur.capture.isolation import PrivateRandom
 from secateur.capture.size_taking import TAKES_SIZES
 from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
+from secateur.capture.wrapper_bodies import WrapperBodies
 
-__all__ = ["CallRecorder", "FunctionRecorder", "bound_arguments", "muted"]
+__all__ = ["CallRecorder", "RECURRENT", "FunctionRecorder", "bound_arguments", "muted"]
 
 aten = torch.ops.aten
 
@@ -46,7 +48,7 @@ WHOLE: dict[Callable[..., Any], Any] = {
     Tensor.matmul: aten.matmul.default,
     Tensor.__matmul__: aten.matmul.default,
 }
-_RECURRENT = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
+RECURRENT = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class CallRecorder(TorchDispatchMode):
         self.module_stack: list[str] = [""]
         self.muted = False
         self.functions_running = 0
+        self._random = PrivateRandom()
         self._count = 0
         self._value_of = WeakTensorKeyDictionary()
         self._leaf_storage: dict[int, Tensor] = {}
@@ -112,7 +115,7 @@ class CallRecorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if operator(op).written:
             self._save_what_is_overwritten(op, args)
-        out = op(*args, **kwargs)
+        out = self._random.run(op, args, kwargs)
         if not self.muted and op.namespace != "prim":  # fake tensors ask prim for their device
             self.emit(op, args, kwargs, out)
         return out
@@ -210,6 +213,8 @@ class FunctionRecorder(TorchFunctionMode):
         self.uses: list[SizeUse] = []
         self.comparisons: dict[SizeComparison, None] = {}
         self.float_uses: dict[Expression, str] = {}
+        self._bodies = WrapperBodies()
+        self._wrapper: Any = None
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -231,6 +236,11 @@ class FunctionRecorder(TorchFunctionMode):
         if name in ESCAPES:
             recorder.data_dependent = True
             recorder.emit(None, args, {}, None, name=f"Tensor.{name}")
+        if name == "__len__":  # Python makes a plain int of it, whose origin would be lost
+            self._note_length(args[0])
+        # torch hands a method that is called as super().method() over as the wrapper itself, a second time.
+        if (body := self._bodies[function]) is not None and self._wrapper is not function:
+            return self._run_inside(function, body, args, kwargs)
         first_call = len(recorder.calls)
         recorder.functions_running += 1
         try:
@@ -244,9 +254,18 @@ class FunctionRecorder(TorchFunctionMode):
             self.uses.append(SizeUse(name, given, named, outputs, calls, recorder.module_stack[-1]))
         return out
 
+    def _run_inside(self, wrapper: Any, body: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the wrapper calls is written down one by one."""
+        outer, self._wrapper = self._wrapper, wrapper
+        try:
+            with self:
+                return body(*args, **kwargs)
+        finally:
+            self._wrapper = outer
+
     def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder, whole = self.recorder, WHOLE.get(function)
-        packed_sequence = function in _RECURRENT and isinstance(args[1], Tensor) and not args[1].is_floating_point()
+        packed_sequence = function in RECURRENT and isinstance(args[1], Tensor) and not args[1].is_floating_point()
         if whole is None or recorder.muted or packed_sequence:
             return function(*args, **kwargs)
         with muted(recorder):
@@ -254,7 +273,7 @@ class FunctionRecorder(TorchFunctionMode):
         recorder.emit(whole, args, kwargs, out)
         return out
 
-    def note_length(self, tensor: Tensor) -> None:
+    def _note_length(self, tensor: Tensor) -> None:
         if not self.recorder.muted and tensor.dim():
             value, here = self.recorder.value(tensor), len(self.recorder.calls)
             self.uses.append(SizeUse("__len__", (value,), {}, (), range(here, here), self.recorder.module_stack[-1]))

@@ -12,9 +12,9 @@ from secateur.capture import (
     CallRecorder,
     numbers_of,
     plain_execution,
+    python_random_kept,
     recorded,
     unchanged,
-    without_random_effects,
     write_attributes,
 )
 from secateur.plans import Plan
@@ -83,7 +83,7 @@ def _run_on_stand_ins(
     every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
     args, kwargs = copied(*as_call(plan.example_inputs))
     recorder = CallRecorder([])
-    with evaluating(module), unchanged(module), without_random_effects(), plain_execution():
+    with evaluating(module), unchanged(module), python_random_kept(), plain_execution():
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
         with recorded(module, recorder):
             out = functional_call(module, every_name, args, kwargs, tie_weights=False)

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from secateur.capture import PrivateRandom
+
 __all__ = ["DecomposingMode", "Float64", "grouped_product", "lifted"]
 
 _LIFTED = {
@@ -46,21 +48,13 @@ class Float64(DecomposingMode):
 
     A tensor of a lower precision that is written to, or of which a view is taken, keeps its dtype: others may hold it,
     and a lifted copy would hide the write from them. It is lifted by the first operation that only reads it.
+
+    Random numbers are the same in every pass, and come from a generator of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
         super().__init__()
-        self._defaults_before: list[torch.dtype] = []
-
-    def __enter__(self) -> Any:
-        # `torch.zeros(3)` and a quotient of integers carry no dtype that could be replaced: they take the default.
-        self._defaults_before.append(torch.get_default_dtype())
-        torch.set_default_dtype(torch.float64)
-        return super().__enter__()  # type: ignore[no-untyped-call]
-
-    def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        torch.set_default_dtype(self._defaults_before.pop())
+        self._random = PrivateRandom(seed)
 
     def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.ops.aten.view.dtype:  # reads the same bits as another type: not a matter of precision
@@ -68,9 +62,16 @@ class Float64(DecomposingMode):
         if _has_lower_precision(args) or _has_lower_precision(kwargs):  # a copy in float64 has it nowhere
             lift = _lifted_dtype if _keeps_tensors(func, args, kwargs) else _lifted_leaf
             args, kwargs = tree_map(lift, (args, kwargs))
+            return self._run(func, args, kwargs)
+        # `torch.zeros(3)` and a quotient of integers carry no dtype that could be replaced: they take the default,
+        # which holds for all threads and so stays as it is.
+        out = self._run(func, args, kwargs)
+        return lifted(out) if _has_lower_precision(out) else out
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is _GROUPED_MM:  # has no float64 kernel
             return _grouped_mm(*args, **kwargs)
-        return func(*args, **kwargs)
+        return self._random.run(func, args, kwargs)
 
 
 def _has_lower_precision(value: Any) -> bool:

@@ -9,13 +9,15 @@ than passing wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
+from secateur.base import tensors_in
+from secateur.capture import RECURRENT, plain_execution
 from secateur.surgery.proof import norms as norms  # registers its rules
 from secateur.surgery.proof.absence import RemovedIsNaN
 from secateur.surgery.proof.float64 import Float64, lifted
@@ -23,28 +25,32 @@ from secateur.surgery.proof.float64 import Float64, lifted
 __all__ = ["Float64", "RemovedIsNaN", "run_float64", "run_reference"]
 
 
-def run_reference(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_reference(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int = 0) -> Any:
     """The outputs of a float64 model whose removed coordinates are NaN, computed as if those were absent."""
     # Float64 is entered last and thus sees an operation first: RemovedIsNaN gets it in float64 already.
     with RemovedIsNaN():
-        return run_float64(model, args, kwargs)
+        return run_float64(model, args, kwargs, seed)
 
 
-def run_float64(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_float64(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int = 0) -> Any:
     """The outputs of a float64 model with float64 throughout: the pruned model's side of the proof."""
     args, kwargs = lifted((args, kwargs))
-    with torch.no_grad(), _plain_operations(), Float64():
+    with plain_execution(), _PlainOperations(), Float64(seed):
         return model(*args, **kwargs)
 
 
-@contextmanager
-def _plain_operations() -> Iterator[None]:
-    """No kernel that does the work of a whole layer: the fast path of attention, and recurrent layers on CUDA."""
-    fast_path, cudnn = torch.backends.mha.get_fastpath_enabled(), torch.backends.cudnn.enabled
-    torch.backends.mha.set_fastpath_enabled(False)
-    torch.backends.cudnn.enabled = False
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
-        torch.backends.cudnn.enabled = cudnn
+class _PlainOperations(TorchFunctionMode):
+    """No kernel that does the work of a whole layer: recurrent layers run on the CPU, which lacks cuDNN's.
+
+    That a function mode is active turns the fast path of attention off, for this thread alone.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if function not in RECURRENT:
+            return function(*args, **kwargs or {})
+        device = next(tensors_in(args)).device
+        return _moved(function(*_moved(args, torch.device("cpu")), **kwargs or {}), device)
+
+
+def _moved(values: Any, device: torch.device) -> Any:
+    return tree_map(lambda item: item.to(device) if isinstance(item, Tensor) else item, values)

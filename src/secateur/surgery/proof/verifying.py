@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base import SecateurError, UsageError, as_call, copied, tensors_in, unwrap
-from secateur.capture import without_random_effects
+from secateur.capture import python_random_kept
 from secateur.plans import Plan
 from secateur.surgery.cutting import cut, named_tensors, require_fit
 from secateur.surgery.proof.reference import run_float64, run_reference
@@ -76,7 +76,7 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
     full = _full_size(module, plan)
     pruned = _copy(full)
     cut(pruned, plan)
-    with without_random_effects():
+    with python_random_kept():
         before = _outputs(run_float64, full, args, kwargs)
         _mark_removed(full, plan)
         try:
@@ -94,7 +94,7 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
             ) from error
     difference = _largest_difference(expected, got)
     if not difference <= TOLERANCE:
-        with without_random_effects():
+        with python_random_kept():
             repeated = _outputs(run_float64, _full_size(module, plan), args, kwargs, seed=1)
         if _largest_difference(before, repeated) > TOLERANCE:
             # Random numbers drawn in another shape are other numbers.
@@ -122,8 +122,7 @@ def _copy(module: nn.Module) -> nn.Module:
 
 
 def _outputs(run: Any, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int = 0) -> list[Tensor]:
-    torch.manual_seed(seed)
-    outputs = run(model, *copied(args, kwargs))
+    outputs = run(model, *copied(args, kwargs), seed)
     real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors_in(outputs)]
     if not real:
         raise NotProvable("The model returns no tensor that could be compared; nothing is proven.")
