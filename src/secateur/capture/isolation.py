@@ -30,16 +30,17 @@ def plain_execution() -> Iterator[None]:
 
 @contextmanager
 def _eager_in_this_thread() -> Iterator[None]:
-    from torch._dynamo import eval_frame
+    import torch._dynamo.eval_frame
 
-    ours = _ThreadStance(eval_frame._stance)
-    eval_frame._set_stance(ours)  # type: ignore[arg-type]
+    compiler: Any = torch._dynamo.eval_frame
+    ours = _ThreadStance(compiler._stance)
+    compiler._set_stance(ours)
     try:
         yield
     finally:
         ours.thread = None  # somebody may have remembered it, to put it back later
-        if eval_frame._stance is ours:  # type: ignore[comparison-overlap]
-            eval_frame._set_stance(ours.others)
+        if compiler._stance is ours:
+            compiler._set_stance(ours.others)
 
 
 class _ThreadStance:
@@ -67,6 +68,8 @@ class PrivateRandom:
     def run(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if not _is_random(op):
             return op(*args, **kwargs)
+        if (dropout := _dropout_position(op)) is not None:  # fused with it, and without a form that takes a generator
+            return op(*args[:dropout], *(0.0 for _ in args[dropout : dropout + 1]), *args[dropout + 1 :], **kwargs)
         device = torch.device(kwargs.get("device") or next((item.device for item in tensors_in(args)), "cpu"))
         if device.type == "meta":  # draws nothing
             return op(*args, **kwargs)
@@ -87,8 +90,15 @@ def _is_random(op: Any) -> bool:
 
 
 @cache
+def _dropout_position(op: Any) -> int | None:
+    names = [argument.name for argument in op._schema.arguments]
+    fused = (name for name in ("dropout_p", "dropout", "p") if name in names and "generator" not in names)
+    return next(map(names.index, fused), None)
+
+
+@cache
 def _seedable(op: Any) -> Any:
-    """The form of a random operation that takes a generator; None where there is none, as with fused dropout."""
+    """The form of a random operation that takes a generator; None where there is none."""
     if any(argument.name == "generator" for argument in op._schema.arguments):
         return op
     name = op._overloadname

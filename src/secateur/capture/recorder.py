@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from secateur.capture.size_taking import TAKES_SIZES
 from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
 from secateur.capture.wrapper_bodies import WrapperBodies
 
-__all__ = ["CallRecorder", "RECURRENT", "FunctionRecorder", "bound_arguments", "muted"]
+__all__ = ["RECURRENT", "CallRecorder", "FunctionRecorder", "bound_arguments", "muted"]
 
 aten = torch.ops.aten
 
@@ -32,6 +33,9 @@ ESCAPES = frozenset("numpy __array__ tolist __dlpack__ data_ptr".split())
 _LITERALS = frozenset(("lift_fresh", "lift_fresh_copy", "detach", "_to_copy"))
 
 _LOOKS_AT_VALUES = frozenset(("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "unique", "_unique2"))
+
+# torch's own modules that compare sizes only to choose a kernel, which no active mode lets them choose.
+_CHOOSE_FAST_PATHS = frozenset(("torch.nn.modules.activation", "torch.nn.modules.transformer"))
 
 # Kept whole, because their parts hide what they are.
 WHOLE: dict[Callable[..., Any], Any] = {
@@ -239,7 +243,7 @@ class FunctionRecorder(TorchFunctionMode):
         if name == "__len__":  # Python makes a plain int of it, whose origin would be lost
             self._note_length(args[0])
         # torch hands a method that is called as super().method() over as the wrapper itself, a second time.
-        if (body := self._bodies[function]) is not None and self._wrapper is not function:
+        if (body := self._bodies.of(function)) is not None and self._wrapper is not function:
             return self._run_inside(function, body, args, kwargs)
         first_call = len(recorder.calls)
         recorder.functions_running += 1
@@ -279,6 +283,8 @@ class FunctionRecorder(TorchFunctionMode):
             self.uses.append(SizeUse("__len__", (value,), {}, (), range(here, here), self.recorder.module_stack[-1]))
 
     def compared(self, relation: Any, left: Expression, right: Expression, outcome: bool) -> None:
+        if sys._getframe(2).f_globals.get("__name__") in _CHOOSE_FAST_PATHS:
+            return
         self.comparisons[SizeComparison(relation, left, right, outcome, self.recorder.module_stack[-1])] = None
 
     def used_as_float(self, expression: Expression) -> None:

@@ -7,7 +7,6 @@ so that other threads cannot notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any
 
@@ -27,26 +26,26 @@ def _nobody_asked(*args: Any) -> bool:
     return False
 
 
-class WrapperBodies(dict[Any, Callable[..., Any] | None]):
-    """By function, its copy that does not ask; None for what is not such a wrapper."""
+class WrapperBodies:
+    """Finds for a wrapper its copy that does not ask."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._copies: dict[FunctionType, FunctionType] = {}
         self._globals = {id(vars(home)): dict(vars(home)) for home in _HOMES}
         for names in self._globals.values():
             names.update(dict.fromkeys(_QUESTIONS, _nobody_asked))
-            names.update({name: self._without_asking(item) for name, item in names.items()})  # they call each other
+            names.update({name: self.of(item) or item for name, item in names.items()})  # they call each other
 
-    def __missing__(self, function: Any) -> Callable[..., Any] | None:
-        body = self._without_asking(function)
-        self[function] = None if body is function else body
-        return self[function]
-
-    def _without_asking(self, function: Any) -> Any:
+    def of(self, function: Any) -> FunctionType | None:
+        """None for what is not such a wrapper."""
         if not isinstance(function, FunctionType) or id(function.__globals__) not in self._globals:
-            return function
-        closure = tuple(CellType(self._without_asking(cell.cell_contents)) for cell in function.__closure__ or ())
-        names = self._globals[id(function.__globals__)]
-        body = FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure or None)
-        body.__kwdefaults__ = function.__kwdefaults__
-        return body
+            return None
+        if function not in self._copies:
+            names, closure = self._globals[id(function.__globals__)], function.__closure__ or ()
+            cells = tuple(CellType() for _ in closure)
+            copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells or None)
+            copy.__kwdefaults__ = function.__kwdefaults__
+            self._copies[function] = copy  # before its cells are filled: a function may hold itself
+            for own, cell in zip(cells, closure, strict=True):
+                own.cell_contents = self.of(cell.cell_contents) or cell.cell_contents
+        return self._copies[function]
