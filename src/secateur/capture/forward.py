@@ -223,8 +223,8 @@ def _opaque_autograd_functions(recorder: CallRecorder) -> Iterator[None]:
             recorder.emit(None, args, kwargs, out, name=cls.__name__)
         return out
 
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
     try:
+        torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
         yield
     finally:
         torch.autograd.Function.apply = original  # type: ignore[method-assign]

@@ -34,8 +34,8 @@ def _eager_in_this_thread() -> Iterator[None]:
 
     compiler: Any = torch._dynamo.eval_frame
     ours = _ThreadStance(compiler._stance)
-    compiler._set_stance(ours)
     try:
+        compiler._set_stance(ours)
         yield
     finally:
         ours.thread = None  # somebody may have remembered it, to put it back later
