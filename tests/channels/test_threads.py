@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import secateur
+from secateur.capture.program import quiet
 from secateur.plans.plan import Plan
 from tests.architectures import ARCHITECTURES
 from tests.support.process_state import process_state
@@ -158,6 +160,20 @@ def test_another_thread_may_run_the_very_model_that_is_planned() -> None:
     if errors:
         raise errors[0]
     assert min(taken) > 0
+
+
+def test_an_export_silences_its_own_thread_only(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger("a.server")
+    with quiet():
+        print("exporting")
+        logger.warning("exporting")
+        speaker = threading.Thread(target=lambda: (print("serving"), logger.warning("serving")))
+        speaker.start()
+        speaker.join()
+    assert capsys.readouterr().out == "serving\n"
+    assert caplog.messages == ["serving"]
 
 
 def test_a_planned_model_draws_nothing_from_the_generators_of_others() -> None:

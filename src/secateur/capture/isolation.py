@@ -14,17 +14,17 @@ import torch
 
 from secateur.base import tensors_in
 
-__all__ = ["PrivateRandom", "plain_execution", "python_random_kept", "without_random_effects"]
+__all__ = ["PrivateRandom", "one_at_a_time", "plain_execution", "python_random_kept", "without_random_effects"]
 
 # torch's modes belong to a thread, but the flags that it keeps about them do not outlast two threads that enter and
-# leave modes in turns.
-_one_capture_at_a_time = threading.RLock()
+# leave modes in turns; nor do streams that two threads redirect.
+one_at_a_time = threading.RLock()
 
 
 @contextmanager
 def plain_execution() -> Iterator[None]:
     """No gradients and no compiled regions in this thread: they would hide what happens. Other captures wait."""
-    with _one_capture_at_a_time, torch.no_grad(), _eager_in_this_thread():
+    with one_at_a_time, torch.no_grad(), _eager_in_this_thread():
         yield
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import io
 import logging
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from secateur.base import (
     in_signature_order,
     with_batch,
 )
+from secateur.capture.isolation import one_at_a_time
 
 __all__ = ["TracedCall", "call_to_trace", "quiet", "tracing"]
 
@@ -77,13 +79,35 @@ def _root_cause(error: BaseException) -> BaseException:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Exporters report their progress on stdout, their doubts to the log, and graphs that they give up on stderr."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        sink = io.StringIO()
-        with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
+    """Exporters report their progress on stdout, their doubts to the log, and graphs that they give up on stderr.
+
+    Other threads speak on, but for their warnings: those Python can only silence for all.
+    """
+    here = threading.get_ident()
+
+    def may_pass(record: logging.LogRecord) -> bool:
+        return record.thread != here or record.levelno > logging.WARNING
+
+    handlers = [*logging.root.handlers, *logging.getLogger("torch").handlers]
+    with one_at_a_time, contextlib.ExitStack() as stack:
+        for handler in handlers:
+            handler.addFilter(may_pass)
+            stack.callback(handler.removeFilter, may_pass)
+        stack.enter_context(contextlib.redirect_stdout(_SilentHere(sys.stdout)))
+        stack.enter_context(contextlib.redirect_stderr(_SilentHere(sys.stderr)))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        yield
+
+
+class _SilentHere:
+    """A stream that swallows what the thread that made it writes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._thread = stream, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() == self._thread else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
