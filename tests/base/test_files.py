@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from secateur.base.errors import SecateurError
-from secateur.base.files import PARTIAL, did_you_mean_path, write_text
+from secateur.base.files import did_you_mean_path, replace_file, write_text
+from secateur.base.scratch import private_folder
 
 
 @pytest.fixture
@@ -45,6 +47,40 @@ def test_a_file_is_replaced_only_when_its_successor_is_whole(tmp_path: Path) -> 
 
 
 def test_a_disk_that_refuses_is_told_in_one_sentence_with_the_room_that_is_left(tmp_path: Path) -> None:
-    (tmp_path / ("plan.json" + PARTIAL)).mkdir()  # so that nothing can be written there
+    (tmp_path / "plan.json").mkdir()  # so that nothing can be written there
     with pytest.raises(SecateurError, match=r"plan.json could not be written \(.*\); [0-9,]+ MB are free there\. Free"):
         write_text(tmp_path / "plan.json", "text")
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+@pytest.mark.parametrize("name", ["report.html", "report.html.partial"])
+def test_nothing_is_written_through_a_link_that_somebody_left(link: object, name: str, tmp_path: Path) -> None:
+    (tmp_path / "users_own").write_text("mine")
+    (tmp_path / "evil").mkdir()
+    link(tmp_path / "users_own", tmp_path / "evil" / name)  # type: ignore[operator]
+    write_text(tmp_path / "evil" / "report.html", "page")
+    assert (tmp_path / "users_own").read_text() == "mine"
+    assert (tmp_path / "evil" / "report.html").read_text() == "page"
+    assert not (tmp_path / "evil" / "report.html").is_symlink()
+
+
+def test_what_is_being_written_nobody_else_may_enter(tmp_path: Path) -> None:
+    with replace_file(tmp_path / "plan.json") as partial:
+        assert partial.parent.parent == tmp_path
+        assert partial.parent.stat().st_mode & 0o777 == 0o700
+        partial.write_text("plan")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_what_killed_programs_left_goes_and_what_living_ones_write_stays(tmp_path: Path) -> None:
+    left, not_ours = tmp_path / ".secateur-abcd1234.partial", tmp_path / ".secateur-notes.partial"
+    for folder in (left, not_ours):
+        folder.mkdir()
+        (folder / "half").touch()
+    (tmp_path / ".secateur-link1234.partial").symlink_to(not_ours)
+    with private_folder(tmp_path) as writing:
+        write_text(tmp_path / "plan.json", "text")
+        assert writing.is_dir()
+        assert not left.exists()
+    assert not writing.exists()
+    assert (not_ours / "half").exists()

@@ -217,7 +217,7 @@ def test_an_old_graph_never_gets_new_weights(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_an_export_that_was_killed_left_is_swept_away(tmp_path: Path) -> None:
-    left = tmp_path / "model.pt2.partial"
+    left = tmp_path / ".secateur-abcd1234.partial"
     left.mkdir()
     (left / "half").touch()
     export(Adds(1.0), torch.ones(2, 3), tmp_path / "model.pt2", to="torch-export", progress=False)

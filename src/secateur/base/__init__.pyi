@@ -7,7 +7,6 @@ from secateur.base.errors import SecateurError as SecateurError
 from secateur.base.errors import SecateurWarning as SecateurWarning
 from secateur.base.errors import UsageError as UsageError
 from secateur.base.errors import in_brief as in_brief
-from secateur.base.files import PARTIAL as PARTIAL
 from secateur.base.files import did_you_mean_path as did_you_mean_path
 from secateur.base.files import flush_folder as flush_folder
 from secateur.base.files import make_folder as make_folder
@@ -54,7 +53,8 @@ from secateur.base.records import StoredAs as StoredAs
 from secateur.base.records import from_json as from_json
 from secateur.base.records import require_format as require_format
 from secateur.base.records import to_json as to_json
-from secateur.base.strict_json import MOST_BYTES as MOST_BYTES
+from secateur.base.regular import MOST_BYTES as MOST_BYTES
+from secateur.base.scratch import private_folder as private_folder
 from secateur.base.strict_json import load_record as load_record
 from secateur.base.strict_json import parse_json as parse_json
 from secateur.base.strict_json import read_json as read_json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,30 +11,29 @@ from pathlib import Path
 
 from secateur.base.errors import SecateurError, UsageError
 from secateur.base.names import nearest
+from secateur.base.scratch import private_folder
 
 __all__ = ["did_you_mean_path", "flush_folder", "make_folder", "replace_file", "saving", "write_text"]
 
-PARTIAL = ".partial"
+_NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[Path]:
-    """Yields a path to write to; on success the file there takes the place of `path` in one step."""
+    """Yields a path to write to; on success the file there takes the place of `path` in one step.
+
+    A link at `path` is replaced, too: nothing is written through it.
+    """
     path = Path(path)
-    partial = path.with_name(path.name + PARTIAL)
-    with saving(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.touch()
-            permissions = partial.stat().st_mode
-            yield partial
-            partial.chmod(permissions)  # safetensors makes files that only their owner can read
-            with partial.open("rb") as written:
-                os.fsync(written.fileno())
-            partial.replace(path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+    with saving(path), private_folder(path.parent) as folder:
+        partial = folder / path.name
+        partial.touch(exist_ok=False)
+        permissions = partial.stat().st_mode
+        yield partial
+        partial.chmod(permissions)  # safetensors makes files that only their owner can read
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(path)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -70,10 +70,11 @@ def saving(path: Path) -> Iterator[None]:
     except SecateurError:
         raise
     except (OSError, RuntimeError, _safetensor_error()) as error:
-        free = _free_megabytes(path)
+        advice = f"{_free_megabytes(path):,.0f} MB are free there. Free some space or choose another folder"
+        if isinstance(error, OSError) and error.errno in _NOT_ALLOWED:
+            advice = "choose a folder that you may write to"
         raise SecateurError(
-            f"{path} could not be written ({error}); {free:,.0f} MB are free there. "
-            "Free some space or choose another folder, then start again: what was saved before is intact."
+            f"{path} could not be written ({error}); {advice}, then start again: what was saved before is intact."
         ) from error
 
 

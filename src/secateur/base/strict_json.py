@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 
 from secateur.base.errors import SecateurError
 from secateur.base.records import Damaged, from_json
+from secateur.base.regular import MOST_BYTES, read_regular
 
-__all__ = ["MOST_BYTES", "load_record", "parse_json", "read_json", "read_record", "refusing_damage"]
+__all__ = ["load_record", "parse_json", "read_json", "read_record", "refusing_damage"]
 
 T = TypeVar("T")
-
-# The plan of a model of 70 billion parameters takes about 20 MB; parsing takes up to 25 times the memory of the text.
-MOST_BYTES = 64 << 20
 
 
 @contextmanager
@@ -57,10 +55,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_json(file: Path) -> Any:
     """Raises an OSError or a ValueError where that is not possible."""
-    if not file.is_file():  # nor a pipe, which would never end
-        raise FileNotFoundError(f"there is no file {file}")
-    with file.open("rb") as opened:
-        return parse_json(opened.read(MOST_BYTES + 1))
+    return parse_json(read_regular(file))
 
 
 def load_record(kind: type[T], path: str | Path) -> T:

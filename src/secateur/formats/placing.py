@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from secateur.base import PARTIAL, UsageError, flush_folder, saving
+from secateur.base import UsageError, flush_folder, private_folder, saving
 
 __all__ = ["placed_when_done"]
 
@@ -20,17 +19,13 @@ def placed_when_done(path: Path) -> Iterator[Path]:
     """
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give the file to write.")
-    folder = path.with_name(path.name + PARTIAL)
-    with saving(path):
-        shutil.rmtree(folder, ignore_errors=True)  # of an export that was killed
-        folder.mkdir(parents=True)
-    try:
+    with ExitStack() as until_done:
+        with saving(path):
+            folder = until_done.enter_context(private_folder(path.parent))
         yield folder / path.name
         with saving(path):
             flush_folder(folder)
             _move(folder, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _move(folder: Path, path: Path) -> None:

@@ -17,7 +17,6 @@ from accelerate import Accelerator
 from torch import nn
 
 from secateur.base import (
-    PARTIAL,
     SecateurError,
     UsageError,
     did_you_mean_path,
@@ -77,7 +76,7 @@ class RunFolder:
     def save(self, state: State, tuner: Tuner) -> None:
         """Keeps the state after a finished stop, then drops the one before."""
         final = self.path / f"stop-{len(state.records):04d}"
-        partial = final.with_name(final.name + PARTIAL)
+        partial = final.with_name(final.name + ".partial")
         with saving(final):
             try:
                 if self.main:
