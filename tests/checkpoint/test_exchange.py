@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 import secateur
+from secateur.checkpoint import exchange
+from secateur.checkpoint.manifest import Manifest
 from tests.support.checkpoints import Language, assert_loads_as, masked, pruned, state_bits, words
 from tests.support.killed_saves import killed_while
 
@@ -75,6 +79,80 @@ def test_a_kill_before_anything_is_there_leaves_nothing_or_all(tmp_path: Path) -
         if not killed:
             break
     assert not killed
+
+
+def test_a_save_while_a_checkpoint_is_read_changes_nothing_of_it(tmp_path: Path) -> None:
+    first, second = Language(), Language()
+    secateur.save(first, [], tmp_path)
+
+    def build_while_somebody_saves() -> nn.Module:
+        secateur.save(second, [], tmp_path)
+        return Language()
+
+    assert state_bits(secateur.load(tmp_path, build_while_somebody_saves)) == state_bits(first)
+    assert_loads_as(second, tmp_path, Language)
+
+
+def saved_meanwhile(patch: pytest.MonkeyPatch, *saves: Callable[[], object]) -> list[bytes]:
+    """Each time that a manifest has been read, the next of these saves happens; the list tells what was read."""
+    read, ahead, found = Manifest.from_bytes, iter(saves), []
+
+    def read_then_saved(raw: bytes, source: str) -> Manifest:
+        found.append(raw)
+        manifest = read(raw, source)
+        with patch.context() as within:
+            within.setattr(Manifest, "from_bytes", read)
+            next(ahead, lambda: None)()
+        return manifest
+
+    patch.setattr(Manifest, "from_bytes", read_then_saved)
+    return found
+
+
+def test_where_a_save_comes_between_its_files_are_read_with_its_own_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [Language() for _ in range(3)]
+    save_one, save_two, save_three = (partial(secateur.save, model, [], tmp_path) for model in models)
+    save_one()
+    found = saved_meanwhile(monkeypatch, save_two, save_three)
+    loaded = secateur.load(tmp_path, Language)
+    assert len(found) == 3
+    assert state_bits(loaded) == state_bits(models[2])
+
+
+def test_damage_is_told_at_once_and_endless_saving_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [Language(), Language()]
+    saves = [partial(secateur.save, model, [], tmp_path) for model in models]
+    saves[0]()
+    found = saved_meanwhile(monkeypatch, *saves[1:], *saves * 100)
+    monkeypatch.setattr("secateur.checkpoint.exchange._MOST_SAVES", 4)
+    with pytest.raises(secateur.SecateurError, match="is saved to all the time; wait until that ends"):
+        secateur.load(tmp_path, Language)
+    assert len(found) == 4
+    monkeypatch.undo()
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    found = saved_meanwhile(monkeypatch)
+    with pytest.raises(secateur.SecateurError, match="is damaged, cut short or missing"):
+        secateur.load(tmp_path, Language)
+    assert len(found) == 1
+
+
+def test_two_that_save_at_once_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = versions()
+    other = threading.Thread(target=save, args=(choices[1], tmp_path))
+    write = exchange.save_file
+
+    def write_while_another_saves(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+        if "extras" in path.name and not other.ident:
+            other.start()
+            other.join(0.2)
+        write(tensors, path, metadata)
+
+    monkeypatch.setattr(exchange, "save_file", write_while_another_saves)
+    save(choices[0], tmp_path)
+    other.join()
+    assert found_in(tmp_path, choices) == 1
 
 
 def test_files_that_are_no_longer_needed_go(tmp_path: Path) -> None:

@@ -323,6 +323,18 @@ def killed_again(engine: SparseEngine, folder: Path, found_in: Callable[[Path], 
         step += 1
 
 
+def test_a_save_while_an_engine_is_read_changes_nothing_of_it(tmp_path: Path) -> None:
+    engines, x = [engine_of("in place") for _ in range(2)], ENGINES["in place"][1](2)
+    save_engine(engines[0], tmp_path)
+
+    def build_while_somebody_saves() -> nn.Module:
+        save_engine(engines[1], tmp_path)
+        return Branching()
+
+    assert outputs(load_engine(tmp_path, build_while_somebody_saves), x) == outputs(engines[0], x)
+    assert outputs(load_engine(tmp_path, Branching), x) == outputs(engines[1], x)
+
+
 def test_a_full_disk_keeps_the_old_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_engine(engine_of("in place"), tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}

@@ -54,6 +54,8 @@ from secateur.base.records import from_json as from_json
 from secateur.base.records import require_format as require_format
 from secateur.base.records import to_json as to_json
 from secateur.base.regular import MOST_BYTES as MOST_BYTES
+from secateur.base.regular import open_regular as open_regular
+from secateur.base.scratch import locked_folder as locked_folder
 from secateur.base.scratch import private_folder as private_folder
 from secateur.base.strict_json import load_record as load_record
 from secateur.base.strict_json import parse_json as parse_json

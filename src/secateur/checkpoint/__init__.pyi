@@ -1,7 +1,7 @@
 from secateur.checkpoint.contents import Contents as Contents
 from secateur.checkpoint.contents import extra_states as extra_states
 from secateur.checkpoint.exchange import exchange_files as exchange_files
-from secateur.checkpoint.exchange import whole_file as whole_file
+from secateur.checkpoint.exchange import whole_files as whole_files
 from secateur.checkpoint.header import DTYPES as DTYPES
 from secateur.checkpoint.header import read_header as read_header
 from secateur.checkpoint.header import read_tensor as read_tensor
@@ -12,7 +12,7 @@ from secateur.checkpoint.loading import of_the_same_kind as of_the_same_kind
 from secateur.checkpoint.loading import restore as restore
 from secateur.checkpoint.manifest import MANIFEST_FILE as MANIFEST_FILE
 from secateur.checkpoint.manifest import WEIGHTS_FILE as WEIGHTS_FILE
-from secateur.checkpoint.reading import Opened as Opened
+from secateur.checkpoint.reading import open_checkpoint as open_checkpoint
 from secateur.checkpoint.reading import read_checkpoint as read_checkpoint
 from secateur.checkpoint.saving import save as save
 from secateur.checkpoint.sealed import SealedManifest as SealedManifest

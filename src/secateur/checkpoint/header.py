@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -56,14 +56,14 @@ class Entry:
     start: int
 
 
-def read_header(file: Path) -> dict[str, Entry]:
-    size = file.stat().st_size
-    with file.open("rb") as opened:
-        head = opened.read(_LENGTH)
-        length = int.from_bytes(head, "little")
-        if length <= min(MOST_BYTES, size):
-            head += opened.read(length)
-    with refusing_damage(str(file)):
+def read_header(opened: BinaryIO) -> dict[str, Entry]:
+    size = os.fstat(opened.fileno()).st_size
+    opened.seek(0)
+    head = opened.read(_LENGTH)
+    length = int.from_bytes(head, "little")
+    if length <= min(MOST_BYTES, size):
+        head += opened.read(length)
+    with refusing_damage(str(opened.name)):
         return parse_header(head, size)
 
 
@@ -93,13 +93,13 @@ def parse_header(head: bytes, size: int) -> dict[str, Entry]:
     return entries
 
 
-def read_tensor(file: Path, entry: Entry) -> Tensor:
+def read_tensor(opened: BinaryIO, entry: Entry) -> Tensor:
     """Into memory of its own: a mapped file would change under the model when somebody overwrites it."""
     tensor = torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
     space = tensor.flatten().view(torch.uint8)
-    with refusing_damage(str(file)), file.open("rb") as opened:
+    with refusing_damage(str(opened.name)):
         opened.seek(entry.start)
-        if opened.readinto(space.numpy().data) != len(space):
+        if opened.readinto(space.numpy().data) != len(space):  # type: ignore[attr-defined]
             raise ValueError("it ends too early")
         if entry.dtype == torch.bool and bool((space > 1).any()):
             raise ValueError("a boolean is neither true nor false")

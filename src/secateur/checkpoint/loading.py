@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base import SecateurError, UsageError, in_brief, unwrap
-from secateur.checkpoint.reading import Opened
+from secateur.checkpoint.reading import Opened, open_checkpoint
 from secateur.checkpoint.tensors import EXTRA_STATE, holds_meta, replace_tensors, tensors_of
 from secateur.surgery import cut
 
@@ -27,15 +27,15 @@ def load(folder: str | Path, build_model: Callable[[], nn.Module]) -> nn.Module:
             device, where tensors take no memory. Only where that is not possible, because the code looks at values or
             keeps tensors out of reach, is it called once more for real.
     """
-    opened = Opened(Path(folder))
-    model = built_on_meta(build_model)
-    if model is not None:
+    with open_checkpoint(Path(folder)) as opened:
+        model = built_on_meta(build_model)
+        if model is not None:
+            restore(opened, model)
+            if not holds_meta(model):
+                return model
+        model = built_for_real(build_model)
         restore(opened, model)
-        if not holds_meta(model):
-            return model
-    model = built_for_real(build_model)
-    restore(opened, model)
-    return model
+        return model
 
 
 def built_on_meta(build_model: Callable[[], nn.Module]) -> nn.Module | None:

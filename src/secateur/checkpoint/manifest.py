@@ -47,6 +47,11 @@ class Manifest(SealedManifest):
             raise ValueError(f"the files are not {WEIGHTS_FILE} and, at most, {EXTRAS_FILE}")
         self._require_agreement()
 
+    @property
+    def file_bytes(self) -> int:
+        """Of the weights as they are stored."""
+        return self.files[WEIGHTS_FILE].bytes
+
     def stored_files(self) -> Mapping[str, StoredFile]:
         return self.files
 

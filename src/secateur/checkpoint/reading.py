@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -13,14 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from secateur.base import refusing_damage
-from secateur.checkpoint.exchange import whole_file
+from secateur.checkpoint.exchange import whole_files
 from secateur.checkpoint.header import Entry, read_header, read_tensor
 from secateur.checkpoint.manifest import EXTRAS_FILE, WEIGHTS_FILE, Manifest
 from secateur.checkpoint.packing import unpack
 from secateur.checkpoint.tensors import ATTRIBUTE, BUFFER, EXTRA_STATE, MASK
 from secateur.plans import Masks, Plan
 
-__all__ = ["Checkpoint", "Opened", "check_tensors", "read_checkpoint"]
+__all__ = ["Checkpoint", "Opened", "check_tensors", "open_checkpoint", "read_checkpoint"]
 
 Entries = Mapping[str, Entry]
 
@@ -41,6 +42,8 @@ class Checkpoint:
     """What `save` was given as settings, as JSON values."""
     versions: Mapping[str, str]
     """Of secateur, torch and Python when it was saved."""
+    file_bytes: int
+    """Of the weights as they are stored."""
     not_from_pretrained: str | None
     """Why the `from_pretrained` of transformers cannot load the folder; None where it can."""
 
@@ -51,18 +54,24 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     Args:
         folder: that `secateur.save` or a run of `secateur.prune` wrote. One that is damaged is refused in one sentence.
     """
-    opened = Opened(Path(folder))
-    told = {each.name: getattr(opened.manifest, each.name) for each in fields(Checkpoint)}
-    return Checkpoint(**{**told, "masks": opened.masks})
+    with open_checkpoint(Path(folder)) as opened:
+        told = {each.name: getattr(opened.manifest, each.name) for each in fields(Checkpoint)}
+        return Checkpoint(**{**told, "masks": opened.masks})
+
+
+@contextmanager
+def open_checkpoint(folder: Path) -> Iterator[Opened]:
+    with whole_files(folder, Manifest) as (manifest, files):
+        yield Opened(folder, manifest, files)
 
 
 class Opened:
     """A checkpoint whose files are whole and fit together. Tensors are read when they are asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self.manifest = Manifest.read(folder)
-        self._files = {name: whole_file(folder, name, self.manifest) for name in self.manifest.files}
-        self._entries = {name: read_header(file) for name, file in self._files.items()}
+    def __init__(self, folder: Path, manifest: Manifest, files: Mapping[str, BinaryIO]) -> None:
+        self.manifest = manifest
+        self._files = files
+        self._entries = {name: read_header(file) for name, file in files.items()}
         with refusing_damage(folder):
             check_tensors(self.manifest, self._entries[WEIGHTS_FILE], self._entries.get(EXTRAS_FILE, {}))
             self.masks = self.manifest.masks.with_bits(self._bits) if self.manifest.masks else None

@@ -106,6 +106,7 @@ def _full_shapes(tensors: ModelTensors, contents: Contents, plan: Plan | None) -
 def _has_own_config(folder: Path) -> bool:
     """Whether the config there is of the checkpoint that is replaced, rather than a file of the user's."""
     try:
-        return Manifest.read(folder).not_from_pretrained is None
+        with Manifest.open(folder) as opened:
+            return Manifest.read(opened).not_from_pretrained is None
     except SecateurError:
         return False

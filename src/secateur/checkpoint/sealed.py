@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, BinaryIO, ClassVar, Self
 
 import secateur
 from secateur.base import (
@@ -23,6 +24,7 @@ from secateur.base import (
     Must,
     UsageError,
     from_json,
+    open_regular,
     parse_json,
     refusing_damage,
     require_format,
@@ -30,8 +32,6 @@ from secateur.base import (
 )
 
 __all__ = ["SealedManifest", "StoredFile", "versions_now"]
-
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,13 @@ class StoredFile:
     digest: Annotated[str, Must(re.compile(r"[0-9a-f]{64}").fullmatch, "is not a digest")]
 
     @staticmethod
-    def of(file: Path) -> StoredFile:
-        digest = hashlib.sha256()
-        with file.open("rb") as opened:
-            while chunk := opened.read(_CHUNK):
-                digest.update(chunk)
-        return StoredFile(file.stat().st_size, digest.hexdigest())
+    def of(opened: BinaryIO) -> StoredFile:
+        opened.seek(0)
+        digest = hashlib.file_digest(opened, "sha256")  # type: ignore[arg-type]
+        return StoredFile(opened.tell(), digest.hexdigest())
 
-    def is_in(self, file: Path) -> bool:
-        return file.is_file() and file.stat().st_size == self.bytes and StoredFile.of(file) == self
+    def is_in(self, opened: BinaryIO) -> bool:
+        return os.fstat(opened.fileno()).st_size == self.bytes and StoredFile.of(opened) == self
 
 
 @dataclass(frozen=True)
@@ -84,12 +82,20 @@ class SealedManifest:
             return from_json(cls, contents)
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
-        file, (_, _, what, written_by) = folder / cls.file_name, cls._file_format
-        if not file.is_file():  # nor a pipe, which would never end
-            raise UsageError(f"There is no {what} in {folder}; give a folder that {written_by} wrote.")
-        with file.open("rb") as opened:
-            return cls.from_bytes(opened.read(MOST_BYTES + 1), str(file))
+    def open(cls, folder: Path) -> BinaryIO:
+        _, _, what, written_by = cls._file_format
+        try:
+            return open_regular(folder / cls.file_name)
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError(f"There is no {what} in {folder}; give a folder that {written_by} wrote.") from None
+        except OSError as error:
+            raise UsageError(
+                f"There is no {what} in {folder} that can be read ({error}); give a folder that {written_by} wrote."
+            ) from error
+
+    @classmethod
+    def read(cls, opened: BinaryIO) -> Self:
+        return cls.from_bytes(opened.read(MOST_BYTES + 1), str(opened.name))
 
 
 def _digest_of(contents: dict[str, Any]) -> str:

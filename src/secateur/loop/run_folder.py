@@ -28,7 +28,7 @@ from secateur.base import (
     to_json,
     write_text,
 )
-from secateur.checkpoint import MANIFEST_FILE, Opened, restore
+from secateur.checkpoint import MANIFEST_FILE, open_checkpoint, restore
 from secateur.loop.histogram import WeightHistogram
 from secateur.loop.identity import digest_of_architecture
 from secateur.loop.result import Record, Result, read_history
@@ -222,10 +222,10 @@ def _read_state(folder: Path) -> State:
 
 
 def _read_result(path: Path, model: nn.Module) -> Result:
-    opened = Opened(path)
-    restore(opened, model)
-    history = read_history(opened.manifest.metrics)
-    return Result(**vars(history), model=model, masks=opened.masks or Masks({}), plan=opened.manifest.plan)
+    with open_checkpoint(path) as opened:
+        restore(opened, model)
+        history = read_history(opened.manifest.metrics)
+        return Result(**vars(history), model=model, masks=opened.masks or Masks({}), plan=opened.manifest.plan)
 
 
 def _read_json(file: Path) -> Any:

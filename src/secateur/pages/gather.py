@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from secateur.base import SecateurError, UsageError, count_text, from_json
 from secateur.bench import Measurement, Sheet, this_machine
-from secateur.checkpoint import WEIGHTS_FILE, read_checkpoint, versions_now
+from secateur.checkpoint import read_checkpoint, versions_now
 from secateur.loop import History, Result, read_history
 from secateur.pages.run_report import RunReport
 from secateur.plans import Masks, Plan
@@ -38,7 +38,7 @@ def report_of_run(folder: Path, name: str, settings: Mapping[str, Any] | None = 
                 dict[str, tuple[int, int]], checkpoint.metrics.get("left_per_layer", {}), "left_per_layer"
             ),
             name=name,
-            file_bytes=(folder / WEIGHTS_FILE).stat().st_size,
+            file_bytes=checkpoint.file_bytes,
             versions=checkpoint.versions,
         )
     except ValueError as error:

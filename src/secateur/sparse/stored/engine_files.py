@@ -1,14 +1,14 @@
-"""Opens a saved engine: its files are checked against each other before anything of their size is allocated."""
+"""A saved engine to read: its files are checked against each other before anything of their size is allocated."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
 
-from secateur.checkpoint import read_header, read_tensor, whole_file
-from secateur.sparse.stored.engine_manifest import TENSORS_FILE, EngineManifest
+from secateur.checkpoint import read_header, read_tensor
+from secateur.sparse.stored.engine_manifest import EngineManifest
 
 __all__ = ["OpenedEngine"]
 
@@ -16,10 +16,10 @@ __all__ = ["OpenedEngine"]
 class OpenedEngine:
     """An engine whose files are whole. Tensors are read when they are asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self.manifest = EngineManifest.read(folder)
-        self.file = whole_file(folder, TENSORS_FILE, self.manifest)
-        self._entries = read_header(self.file)
+    def __init__(self, manifest: EngineManifest, file: BinaryIO) -> None:
+        self.manifest = manifest
+        self.file = file
+        self._entries = read_header(file)
         self._tensors: dict[str, Tensor] = {}
 
     def holds(self, name: str, like: Tensor) -> bool:

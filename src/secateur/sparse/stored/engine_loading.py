@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -21,6 +22,7 @@ from secateur.checkpoint import (
     of_the_same_kind,
     replace_tensors,
     tensors_of,
+    whole_files,
 )
 from secateur.sparse.backend import why_unavailable
 from secateur.sparse.block import join_blocks
@@ -32,7 +34,7 @@ from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.origin import Origin
 from secateur.sparse.packed import PackedMatrix
 from secateur.sparse.stored.engine_files import OpenedEngine
-from secateur.sparse.stored.engine_manifest import StoredLayer
+from secateur.sparse.stored.engine_manifest import TENSORS_FILE, EngineManifest, StoredLayer
 from secateur.sparse.stored.skeleton import Misfit, skeleton
 
 __all__ = ["load_engine"]
@@ -48,22 +50,24 @@ def load_engine(folder: str | Path, build_model: Callable[[], nn.Module]) -> Spa
             not matter. It is called on the meta device, where tensors take no memory. Only where that is not possible,
             because the code looks at values or keeps tensors out of reach, is it called once more for real.
     """
-    opened = OpenedEngine(Path(folder))
-    with torch.inference_mode(False), torch.no_grad():
+    with (
+        whole_files(Path(folder), EngineManifest) as (manifest, files),
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):
+        tensors = files[TENSORS_FILE]
         model = built_on_meta(build_model)
         if model is not None:
-            try:
-                return _engine(opened, model)
-            except Misfit:  # perhaps for want of numbers
-                opened = OpenedEngine(Path(folder))
+            with suppress(Misfit):  # perhaps for want of numbers
+                return _engine(OpenedEngine(manifest, tensors), model)
         with torch.device("cpu"):
             model = built_for_real(build_model)
-        return _engine(opened, model)
+        return _engine(OpenedEngine(manifest, tensors), model)
 
 
 def _engine(opened: OpenedEngine, model: nn.Module) -> SparseEngine:
     manifest, origin = opened.manifest, opened.manifest.origin
-    with refusing_damage(str(opened.file)):
+    with refusing_damage(str(opened.file.name)):
         network, layers = skeleton(unwrap(model).eval(), origin)
         packed = _with_packed_layers(network, layers, origin, opened)
         _fill(network, opened, packed)
