@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -178,6 +179,22 @@ def test_a_save_that_fails_keeps_the_old_one_and_tidies_up(tmp_path: Path, monke
     with pytest.raises(secateur.SecateurError, match=r"could not be written .*what was saved before is intact"):
         save(choices[1], tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_read_only_disk_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(versions()[0], tmp_path)
+
+    def read_only(*args: object, **options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for change in ("mkdir", "unlink", "rename", "replace"):
+        monkeypatch.setattr(os, change, read_only)
+    with pytest.raises(secateur.SecateurError) as caught:
+        save(versions()[1], tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 'secateur.json'} could not be written ([Errno 30] Read-only file system); choose a folder that "
+        "you may write to, then start again: what was saved before is intact."
+    )
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:

@@ -282,6 +282,74 @@ def test_damaged_states_are_refused_in_one_sentence(tmp_path: Path) -> None:
         killable.run(tmp_path)
 
 
+def interrupted(folder: Path, loaders: dict[str, DataLoader]) -> Path:
+    """The state after the first stop of a run that was interrupted in the second."""
+    interrupting = interrupt_every_second_time(secateur.loop.task.accuracy)
+    interrupting.__qualname__ = "accuracy"
+    with pytest.raises(KeyboardInterrupt):
+        prune(folder, loaders, metric=interrupting)
+    (state,) = folder.glob("stop-*")
+    return state
+
+
+def refusal(folder: Path, loaders: dict[str, DataLoader]) -> str:
+    with pytest.raises(
+        secateur.SecateurError, match=r"cannot be read \(.*\); delete .* to start the run again\.$"
+    ) as caught:
+        prune(folder, loaders)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+def test_a_run_does_not_go_on_without_its_random_state(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    file = interrupted(tmp_path, loaders) / "random_states_0.pkl"
+    states = torch.load(file, weights_only=False)
+    for damaged in ({**states, "torch_manual_seed": torch.zeros(3)}, {**states, "step": "x"}):
+        torch.save(damaged, file)
+        assert "(random_states_0.pkl holds no random state)" in refusal(tmp_path, loaders)
+    for damage in (lambda: file.write_bytes(b"garbage"), file.unlink):
+        damage()
+        assert "(random_states_0.pkl holds no random state)" in refusal(tmp_path, loaders)
+
+
+def test_a_bad_optimizer_file_is_told_in_our_words(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    file = interrupted(tmp_path, loaders) / "optimizer.bin"
+    for damaged in ({}, {"state": {}, "param_groups": []}, print):
+        torch.save(damaged, file)
+        assert "(its model or its optimizer is damaged, or of another run)" in refusal(tmp_path, loaders)
+    file.write_bytes(b"garbage" * 100)
+    assert "(its model or its optimizer is damaged, or of another run)" in refusal(tmp_path, loaders)
+
+
+@pytest.mark.parametrize("name", ["progress.json", "model.safetensors", "optimizer.bin", "random_states_0.pkl"])
+def test_a_state_is_not_waited_for(name: str, tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    file = interrupted(tmp_path, loaders) / name
+    file.unlink()
+    os.mkfifo(file)
+    assert f"({name} is not a regular file)" in refusal(tmp_path, loaders)
+
+
+def test_a_link_is_no_state(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    (tmp_path / "users_own").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "stop-0009").symlink_to(tmp_path / "users_own")
+    (tmp_path / "run" / "stop-0001.partial").symlink_to(tmp_path / "users_own")
+    with pytest.raises(secateur.SecateurError, match=r"stop-0001 could not be written"):
+        prune(tmp_path / "run", loaders)
+    (tmp_path / "run" / "stop-0001.partial").unlink()
+    assert len(prune(tmp_path / "run", loaders).records) == 4
+    assert not list((tmp_path / "users_own").iterdir())
+
+
+def test_the_dense_model_is_read_from_a_whole_file(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
+    dense = tmp_path / "dense.safetensors"
+    for damage in (lambda: dense.write_bytes(b"garbage"), lambda: os.mkfifo(dense)):
+        damage()
+        with pytest.raises(secateur.SecateurError, match=r"dense\.safetensors cannot be read .*; delete .* to start"):
+            prune(tmp_path, loaders, train=0)
+        dense.unlink()
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, loaders: dict[str, DataLoader]) -> None:
     (tmp_path / "taken").write_text("mine")
     with pytest.raises(secateur.UsageError, match="cannot be made a folder"):

@@ -57,6 +57,7 @@ from secateur.base.regular import MOST_BYTES as MOST_BYTES
 from secateur.base.regular import open_regular as open_regular
 from secateur.base.scratch import locked_folder as locked_folder
 from secateur.base.scratch import private_folder as private_folder
+from secateur.base.scratch import try_lock as try_lock
 from secateur.base.strict_json import load_record as load_record
 from secateur.base.strict_json import parse_json as parse_json
 from secateur.base.strict_json import read_json as read_json

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -217,10 +218,10 @@ class _Run:
 
     def walk(self, make_stops: Callable[[int], Agenda], pruner: Pruner | None) -> Result:
         """Passes every stop that an earlier, interrupted walk has not, and returns the outcome."""
-        with lent_accelerator(self.accelerator, self.seed) as accelerator:
+        with lent_accelerator(self.accelerator, self.seed) as accelerator, ExitStack() as until_done:
             tuner = Tuner(self.model, self.task, self.recipe, accelerator)
             agenda = make_stops(tuner.epoch_batches)
-            folder = RunFolder(self.run_dir, accelerator) if self.run_dir else None
+            folder = until_done.enter_context(RunFolder(self.run_dir, accelerator)) if self.run_dir else None
             if folder:
                 list(extra_states(unwrap(self.model)))  # what no checkpoint holds is refused now, not after hours
                 folder.open({**self.settings, **self._circumstances(tuner)})

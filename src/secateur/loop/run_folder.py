@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from accelerate import Accelerator
 from torch import nn
@@ -22,6 +23,7 @@ from secateur.base import (
     did_you_mean_path,
     flush_folder,
     from_json,
+    in_brief,
     make_folder,
     read_json,
     saving,
@@ -32,6 +34,7 @@ from secateur.checkpoint import MANIFEST_FILE, open_checkpoint, restore
 from secateur.loop.histogram import WeightHistogram
 from secateur.loop.identity import digest_of_architecture
 from secateur.loop.result import Record, Result, read_history
+from secateur.loop.run_lock import RunLock
 from secateur.loop.state import State
 from secateur.loop.tuner import DENSE_FILE, Tuner
 from secateur.plans import Masks, Plan
@@ -48,18 +51,27 @@ _STATE = re.compile(r"stop-(\d+)")
 
 
 class RunFolder:
-    """All processes call its methods together; the main one writes."""
+    """All processes call its methods together; the main one writes, and holds the lock until the end."""
 
     def __init__(self, path: str | Path, accelerator: Accelerator) -> None:
         self.path = Path(path)
         self.main: bool = accelerator.is_main_process
         self.barrier: Callable[[], None] = accelerator.wait_for_everyone
         self.settings: Mapping[str, Any] = {}
+        self._lock = RunLock(self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.give_back()
 
     def open(self, settings: Mapping[str, Any]) -> None:
         """Refuses a folder that holds another run; one that has passed no stop yet has nothing to lose."""
         self.settings = settings
         file = self.path / RUN_FILE
+        if self.main and self.path.is_dir() and not self.finished:
+            self._lock.take()
         if self.main and not file.exists() and self.finished:
             raise UsageError(f"{self.path} holds a checkpoint that no run left there; choose another folder.")
         if self.main and file.exists() and (self.finished or self._states()):
@@ -70,6 +82,9 @@ class RunFolder:
         """Starts a run here."""
         if self.main:
             make_folder(self.path)
+            self._lock.take()
+            if self.finished or self._states():
+                raise UsageError(f"Another process has run in {self.path} meanwhile; start again to go on from there.")
             write_text(self.path / RUN_FILE, json.dumps({"version": _VERSION, "settings": self.settings}, indent=2))
         self.barrier()
 
@@ -106,6 +121,7 @@ class RunFolder:
             return State()
         folder = states[-1]
         try:
+            _require_regular_files(folder)
             state = _read_state(folder)
             if state.plan is not None:
                 tuner.cut(state.plan)
@@ -113,8 +129,9 @@ class RunFolder:
             if state.masks is not None:
                 tuner.enforce(state.masks)
         except Exception as error:
+            reason = str(error).rstrip(".") if isinstance(error, SecateurError) else in_brief(error)
             raise SecateurError(
-                f"The state in {folder} cannot be read ({error}); delete {self.path} to start the run again."
+                f"The state in {folder} cannot be read ({reason}); delete {self.path} to start the run again."
             ) from error
         return state
 
@@ -143,11 +160,15 @@ class RunFolder:
     def _states(self) -> list[Path]:
         if not self.path.is_dir():
             return []
-        return sorted(entry for entry in self.path.iterdir() if _STATE.fullmatch(entry.name))
+        return sorted(
+            entry
+            for entry in self.path.iterdir()
+            if _STATE.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink()
+        )
 
     def _drop_states(self) -> None:
         for state in self._states():
-            shutil.rmtree(state)
+            shutil.rmtree(state, ignore_errors=True)  # two that read a finished run may drop them at once
         (self.path / DENSE_FILE).unlink(missing_ok=True)
 
     def _require_same(self, stored: Any, settings: Mapping[str, Any]) -> None:
@@ -209,6 +230,13 @@ def _write_state(state: State, folder: Path) -> None:
     if state.histogram is not None:
         write_text(folder / HISTOGRAM_FILE, json.dumps(to_json(state.histogram)))
     write_text(folder / "progress.json", json.dumps(to_json(state.records)))
+
+
+def _require_regular_files(folder: Path) -> None:
+    """A run leaves no links there, nor pipes, which a reader would wait for."""
+    for entry in folder.rglob("*"):
+        if not stat.S_ISREG(entry.lstat().st_mode) and (entry.is_symlink() or not entry.is_dir()):
+            raise SecateurError(f"{entry.name} is not a regular file")
 
 
 def _read_state(folder: Path) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.data_loader import DataLoaderStateMixin, get_sampler, prepare_data_loader
 from accelerate.state import AcceleratorState, GradientState
-from accelerate.utils import DistributedType, broadcast_object_list, set_seed
+from accelerate.utils import RNG_STATE_NAME, DistributedType, broadcast_object_list, load, set_seed
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,11 +25,14 @@ from torch.utils.data import DataLoader
 
 from secateur.base import (
     LossDiverged,
+    SecateurError,
     UsageError,
     copy_of_model,
     evaluating,
     found_in_batch,
     full_tensor,
+    in_brief,
+    open_regular,
     replace_file,
     training,
     unwrap,
@@ -207,7 +211,7 @@ class Tuner:
         self.accelerator.wait_for_everyone()  # all have looked before one of them writes it
         self._teacher = _copy_of(self._original) if kept else self.plain_copy(None)
         if file is not None and kept:
-            load_model(self._teacher, file)
+            _read_dense(file, self._teacher)
         elif file is not None and self.accelerator.is_main_process:
             with replace_file(file) as partial:
                 save_model(self._teacher, str(partial))
@@ -258,7 +262,11 @@ class Tuner:
         """Everything but the optimizer's settings: those are this call's, so that a rate can be lowered in between."""
         groups = self.optimizer.param_groups if self.optimizer is not None else []
         settings = [{key: value for key, value in group.items() if key != "params"} for group in groups]
-        self.accelerator.load_state(str(folder))
+        try:
+            self.accelerator.load_state(str(folder))
+        except Exception as error:  # torch and accelerate raise anything, at length
+            raise SecateurError("its model or its optimizer is damaged, or of another run") from error
+        _set_random_state(folder / f"{RNG_STATE_NAME}_{self.accelerator.process_index}.pkl")
         for group, own in zip(self.optimizer.param_groups if groups else [], settings, strict=True):
             group.update(own)
 
@@ -311,6 +319,30 @@ class Tuner:
         return prepare_data_loader(
             self.task.eval_data, self.accelerator.device, num_processes=1, process_index=0, put_on_device=True
         )
+
+
+def _read_dense(file: Path, model: nn.Module) -> None:
+    try:
+        open_regular(file).close()
+        load_model(model, file)
+    except Exception as error:  # whatever a damaged file makes it raise
+        raise SecateurError(
+            f"{file} cannot be read ({in_brief(error)}); delete {file.parent} to start the run again."
+        ) from error
+
+
+def _set_random_state(file: Path) -> None:
+    """Accelerate goes on without a word where it cannot read the file, and the run would end elsewhere."""
+    try:
+        states = load(file)
+        operator.index(states["step"])  # how far gradients have accumulated
+        random.setstate(states["random_state"])
+        np.random.set_state(states["numpy_random_seed"])
+        torch.set_rng_state(states["torch_manual_seed"])
+        if torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(states["torch_cuda_manual_seed"])
+    except Exception as error:  # whatever a damaged file makes them raise
+        raise SecateurError(f"{file.name} holds no random state") from error
 
 
 def _generator_of(data: Any) -> torch.Generator | None:
