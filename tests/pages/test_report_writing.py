@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -120,6 +121,44 @@ def test_a_checkpoint_that_no_run_left_is_refused_in_one_sentence(tmp_path: Path
         with pytest.raises(SecateurError, match="holds no run that can be read") as caught:
             secateur.report(tmp_path)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_folder_from_a_stranger_gets_a_page_and_nothing_else_of_the_users(link: Any, tmp_path: Path) -> None:
+    evil, users_own = tmp_path / "evil", tmp_path / "users_own"
+    evil.mkdir()
+    users_own.write_text("mine")
+    shutil.copy(EARLIER / "report.json", evil)
+    for name in ("report.html", "report.html.partial"):
+        link(users_own, evil / name)
+    assert "<!doctype html>" in secateur.report(evil).read_text().lower()
+    assert users_own.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["report.json", "secateur.json"])
+def test_a_link_to_another_report_is_not_shown_to_a_stranger(name: str, tmp_path: Path) -> None:
+    (tmp_path / "evil").mkdir()
+    for file in EARLIER.joinpath("run-finished").iterdir():
+        shutil.copy(file, tmp_path / "evil")
+    (tmp_path / "evil" / name).unlink(missing_ok=True)
+    (tmp_path / "evil" / name).symlink_to(shutil.copy(EARLIER / "run-finished" / "secateur.json", tmp_path))
+    with pytest.raises(
+        SecateurError, match=rf"{name} is a link to a file outside its folder; put the file itself there"
+    ):
+        secateur.report(tmp_path / "evil")
+    assert not (tmp_path / "evil" / "report.html").exists()
+
+
+def test_a_report_is_not_waited_for_and_of_bounded_size(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    os.mkfifo(file)
+    with pytest.raises(SecateurError, match=r"report\.json cannot be read \(it is not a regular file\); make the run"):
+        secateur.report(tmp_path)
+    file.unlink()
+    with file.open("wb") as opened:
+        opened.truncate(200_000_000)
+    with pytest.raises(SecateurError, match=r"report\.json cannot be read \(it has more than 33,554,432 bytes"):
+        secateur.report(tmp_path)
 
 
 def test_an_earlier_report_has_the_page_that_it_had(tmp_path: Path) -> None:

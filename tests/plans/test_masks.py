@@ -3,6 +3,7 @@
 import copy
 import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,16 @@ def test_missing_truncated_and_foreign_files_are_refused(saved: Path, tmp_path: 
         secateur.Masks.load(saved)
     torch.save({"a": 1}, saved)
     with pytest.raises(secateur.SecateurError, match="not a readable"):
+        secateur.Masks.load(saved)
+    saved.unlink()
+    os.mkfifo(saved)
+    with pytest.raises(secateur.SecateurError, match=r"not a readable masks file \(it is not a regular file\)"):
+        secateur.Masks.load(saved)
+    saved.unlink()
+    saved.write_bytes((99_000_000).to_bytes(8, "little"))
+    with saved.open("ab") as opened:
+        opened.truncate(100_000_000)
+    with pytest.raises(secateur.SecateurError, match=r"\(its header is longer than any needs\); save the masks again"):
         secateur.Masks.load(saved)
 
 

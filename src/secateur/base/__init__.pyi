@@ -55,6 +55,8 @@ from secateur.base.records import require_format as require_format
 from secateur.base.records import to_json as to_json
 from secateur.base.regular import MOST_BYTES as MOST_BYTES
 from secateur.base.regular import open_regular as open_regular
+from secateur.base.regular import read_regular as read_regular
+from secateur.base.regular import require_within as require_within
 from secateur.base.scratch import locked_folder as locked_folder
 from secateur.base.scratch import private_folder as private_folder
 from secateur.base.scratch import try_lock as try_lock

@@ -53,9 +53,9 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_json(file: Path) -> Any:
-    """Raises an OSError or a ValueError where that is not possible."""
-    return parse_json(read_regular(file))
+def read_json(file: Path, most: int = MOST_BYTES) -> Any:
+    """Raises an OSError or a ValueError where that is not possible, or where the file has more than `most` bytes."""
+    return parse_json(read_regular(file, most))
 
 
 def load_record(kind: type[T], path: str | Path) -> T:

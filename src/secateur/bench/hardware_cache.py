@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from secateur import __version__
-from secateur.base import Damaged, SecateurWarning, cache_folder
+from secateur.base import Damaged, SecateurWarning, cache_folder, read_json
 from secateur.bench.machine import Machine, this_machine
 
 __all__ = ["hardware_file", "read_hardware_file"]
@@ -27,7 +26,7 @@ def read_hardware_file(read: Callable[[Any], T], machine: Machine | None = None)
     """What `read` makes of the file of `machine`, by default this one; None, with a warning, if it cannot be used."""
     file = hardware_file(machine or this_machine())
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
+        stored = read_json(file)
         if not isinstance(stored, dict):
             raise Damaged("it holds no report")
         if stored.get("version") != __version__:

@@ -10,18 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
-from secateur.base import SecateurError, UsageError, did_you_mean, did_you_mean_path
+from secateur.base import SecateurError, UsageError, did_you_mean, did_you_mean_path, read_regular
 
 __all__ = ["SETTINGS_FILE", "Settings", "read_settings", "write_settings"]
 
 SETTINGS_FILE = "settings.toml"
+_MOST_BYTES = 1 << 20
 _NOT_SETTINGS = ("settings", "as_json", "debug", "help")
 """They say how to print, not what to do."""
 
 
 def read_settings(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(file, _MOST_BYTES).decode())
     except FileNotFoundError:
         raise UsageError(f"There are no settings {file}; {did_you_mean_path(file)}") from None
     except (OSError, ValueError, RecursionError) as error:  # tomllib's own error is a ValueError

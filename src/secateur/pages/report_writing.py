@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from secateur.base import UsageError
+from secateur.base import UsageError, require_within
 from secateur.bench import Sheet
 from secateur.channels import Sensitivity
 from secateur.checkpoint import MANIFEST_FILE
@@ -85,6 +85,7 @@ def _report_together(what: Sequence[Any], sheet: Sheet | None, name: str | None,
 def _report_of_folder(run: Path, name: str | None, sheet: Sheet | None) -> RunReport:
     """As the folder keeps it, or, where only Python was at work, from the run's checkpoint."""
     if (run / MANIFEST_FILE).exists() and not (run / REPORT_FILE).exists():
+        require_within(run, run / MANIFEST_FILE)
         found = report_of_run(run, name or run.resolve().name)
     else:
         found = load_report(run)

@@ -17,6 +17,8 @@ from secateur.base import (
     UsageError,
     did_you_mean_path,
     from_json,
+    read_json,
+    require_within,
     to_json,
     write_text,
 )
@@ -28,6 +30,8 @@ from secateur.plans import GroupCut
 __all__ = ["REPORT_FILE", "RunReport", "load_report", "save_report"]
 
 REPORT_FILE = "report.json"
+_MOST_BYTES = 32 << 20
+"""A model of fifty thousand layers needs less; a page takes ten times the memory of what it shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +130,12 @@ def load_report(folder: str | Path) -> RunReport:
     path = Path(folder)
     file = path / REPORT_FILE
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
+        require_within(path, file)
+        stored = read_json(file, _MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         hint = did_you_mean_path(path, "give a folder that `secateur prune` wrote.", folder=True)
         raise UsageError(f"There is no report of a run in {path}; {hint}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise SecateurError(f"{file} cannot be read ({error}); make the run again.") from error
     try:
         return RunReport.from_json(stored)

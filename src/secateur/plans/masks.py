@@ -16,11 +16,13 @@ from safetensors.numpy import save_file
 from torch import Tensor
 
 from secateur.base import (
+    MOST_BYTES,
     Count,
     LeftAlone,
     SecateurError,
     Shape,
     from_json,
+    open_regular,
     parse_json,
     replace_file,
     require_format,
@@ -131,6 +133,7 @@ class Masks:
     def load(path: str | Path) -> Masks:
         """Reads masks that `save` wrote; refuses a file that is not one, or not whole."""
         try:
+            _require_header_of_bounded_length(path)
             with safe_open(str(path), framework="numpy") as file:
                 header = file.metadata() or {}
                 require_format(header, _FORMAT, _VERSION, "masks file", "Masks.save", source=str(path))
@@ -140,6 +143,13 @@ class Masks:
             raise SecateurError(f"There is no masks file {path}; check the path.") from None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SecateurError(f"{path} is not a readable masks file ({error}); save the masks again.") from error
+
+
+def _require_header_of_bounded_length(path: str | Path) -> None:
+    """Of a regular file: safetensors would wait for a pipe, and takes a header of 100 MB."""
+    with open_regular(path) as opened:
+        if int.from_bytes(opened.read(8), "little") > MOST_BYTES:
+            raise ValueError("its header is longer than any needs")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from secateur.base import write_text
+from secateur.base import read_json, write_text
 from secateur.bench import find_runtime, this_machine, time_in_turns, torch_threads
 from secateur.channels.costs import Costs, Term
 from secateur.channels.target.single_layer import lone_layer
@@ -47,7 +47,7 @@ class LatencyTable:
             key = f"{machine} · {runtime} {find_runtime(runtime).version} · {threads} threads"
             self._path = folder / f"layers-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
             with suppress(OSError, ValueError, AttributeError, TypeError):
-                stored = json.loads(self._path.read_text(encoding="utf-8"))
+                stored = read_json(self._path)
                 self._seconds = {str(layer): float(seconds) for layer, seconds in stored["seconds"].items()}
         self._grids: dict[Layer, _Grid] = {}
 
