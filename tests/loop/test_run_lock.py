@@ -88,12 +88,14 @@ def test_a_run_that_fails_gives_the_folder_back(tmp_path: Path, loaders: Loaders
 def test_processes_that_load_data_do_not_keep_the_lock_of_a_killed_run(tmp_path: Path) -> None:
     lock = RunLock(tmp_path)
     lock.take()
-    ends, end = os.pipe()
+    (ends, end), (runs, run) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
         os.close(end)
+        os.write(run, b"x")
         os.read(ends, 1)
         os._exit(0)
+    os.read(runs, 1)
     assert lock._descriptor is not None
     os.close(lock._descriptor)  # as the kernel does when the process is killed
     again = RunLock(tmp_path)
@@ -101,6 +103,8 @@ def test_processes_that_load_data_do_not_keep_the_lock_of_a_killed_run(tmp_path:
     os.close(end)
     os.waitpid(child, 0)
     again.give_back()
+    for pipe in (ends, runs, run):
+        os.close(pipe)
 
 
 def test_a_file_system_without_locks_is_no_obstacle(

@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from secateur.base.errors import SecateurError, UsageError
@@ -51,11 +51,12 @@ def make_folder(folder: Path) -> None:
 def flush_folder(folder: Path) -> None:
     """Brings the files of a folder, and the folder itself, to the disk, so that they outlast a power cut."""
     for entry in [*(file for file in folder.iterdir() if file.is_file()), folder]:
-        descriptor = os.open(entry, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with suppress(FileNotFoundError):  # another program may take its own away
+            descriptor = os.open(entry, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from secateur.base import SecateurError, UsageError, in_brief, unwrap, write_text
+from secateur.base import SecateurError, UsageError, in_brief, saving, unwrap, write_text
 from secateur.checkpoint.applied import as_one, require_cut
 from secateur.checkpoint.contents import Contents, contents_of
 from secateur.checkpoint.exchange import exchange_files
@@ -69,7 +69,8 @@ def save(
     if config is not None:
         write_text(path / CONFIG_FILE, config)
     elif had_config:
-        (path / CONFIG_FILE).unlink(missing_ok=True)
+        with saving(path / CONFIG_FILE):
+            (path / CONFIG_FILE).unlink(missing_ok=True)
 
 
 def _as_json(option: str, value: Any) -> Any:
