@@ -1,11 +1,13 @@
 from secateur.base.amount import Amount as Amount
 from secateur.base.amount import parse_amount as parse_amount
 from secateur.base.amount import parse_share as parse_share
+from secateur.base.amount import require_count as require_count
 from secateur.base.caching import cache_folder as cache_folder
 from secateur.base.errors import LossDiverged as LossDiverged
 from secateur.base.errors import SecateurError as SecateurError
 from secateur.base.errors import SecateurWarning as SecateurWarning
 from secateur.base.errors import UsageError as UsageError
+from secateur.base.errors import explaining as explaining
 from secateur.base.errors import in_brief as in_brief
 from secateur.base.files import did_you_mean_path as did_you_mean_path
 from secateur.base.files import flush_folder as flush_folder

@@ -8,7 +8,7 @@ from numbers import Real
 
 from secateur.base.errors import UsageError
 
-__all__ = ["Amount", "parse_amount", "parse_share"]
+__all__ = ["Amount", "parse_amount", "parse_share", "require_count"]
 
 Amount = float | str
 
@@ -30,6 +30,11 @@ def parse_share(value: str, what: str) -> float:
     if not value.strip().endswith("%"):
         raise UsageError(f'{what} is {value!r}; give a number, or a percentage such as "15%".')
     return _number(value, what)
+
+
+def require_count(option: str, value: object, remedy: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{option} is {value!r}; {remedy}")
 
 
 def _number(value: object, what: str) -> float:

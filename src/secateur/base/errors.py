@@ -1,8 +1,10 @@
 """The errors and the warning that secateur raises: each says what is wrong and what to do."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["LossDiverged", "SecateurError", "SecateurWarning", "UsageError", "in_brief"]
+__all__ = ["LossDiverged", "SecateurError", "SecateurWarning", "UsageError", "explaining", "in_brief"]
 
 
 class SecateurError(Exception):
@@ -25,3 +27,16 @@ def in_brief(error: BaseException) -> str:
     """Somebody else's error within a sentence of ours: its kind and the first line of what it says, without colours."""
     message = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
     return f"{type(error).__name__}: {message.partition(chr(10))[0]}".rstrip(": .")
+
+
+@contextmanager
+def explaining(
+    what: str, remedy: str, kind: type[SecateurError] = UsageError, but: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Whatever somebody else's code raises becomes one sentence of ours; what is in `but` passes as it is."""
+    try:
+        yield
+    except but:
+        raise
+    except Exception as error:
+        raise kind(f"{what} ({in_brief(error)}); {remedy}") from error

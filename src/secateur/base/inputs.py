@@ -13,6 +13,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 from secateur.base.errors import UsageError
 from secateur.base.models import evaluating
 
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Those of `model(*args, **kwargs)`."""
+
 __all__ = [
     "as_call",
     "batch_of",
@@ -25,7 +28,7 @@ __all__ = [
 ]
 
 
-def as_call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_call(example_inputs: Any) -> Arguments:
     """The arguments of `model(*args, **kwargs)`: of a tensor, a tuple of arguments, or a dict of keyword arguments."""
     if isinstance(example_inputs, Tensor):
         return (example_inputs,), {}
@@ -43,7 +46,7 @@ def as_call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     )
 
 
-def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     """The same arguments for one pass: a model may write to its inputs."""
     return tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, (args, kwargs))  # type: ignore[no-any-return]
 
@@ -83,7 +86,7 @@ def found_in_batch(
     model: nn.Module, loss: Callable[[nn.Module, Any], Any], batch: Any
 ) -> tuple[Any, ...] | dict[str, Any]:
     """What `loss` gives the model for the batch, two samples of it where the model takes that."""
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    calls: list[Arguments] = []
     hook = model.register_forward_pre_hook(lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True)
     try:
         with evaluating(model), torch.no_grad():
@@ -100,12 +103,9 @@ def found_in_batch(
     return kwargs or args
 
 
-def _shortened(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _shortened(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     """Two samples of a batch are enough to see how the model computes; more only take time."""
-    tensors = list(tensors_in((args, kwargs)))
-    lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+    lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors_in((args, kwargs))}
     if len(lengths) != 1 or lengths.pop() <= 2:
         return args, kwargs
     few_args, few_kwargs = tree_map(lambda item: item[:2] if isinstance(item, Tensor) else item, (args, kwargs))
@@ -122,11 +122,8 @@ def tensors_in(tree: Any, objects: bool = True, depth: int = 8) -> Iterator[Tens
         yield tree
     elif depth == 0 or tree is None or isinstance(tree, str | bytes | int | float | type | nn.Module):
         return
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            yield from tensors_in(item, objects, depth - 1)
-    elif isinstance(tree, list | tuple | set | frozenset):
-        for item in tree:
+    elif isinstance(tree, Mapping | list | tuple | set | frozenset):
+        for item in tree.values() if isinstance(tree, Mapping) else tree:
             yield from tensors_in(item, objects, depth - 1)
     elif objects:
         slots = [name for kind in type(tree).__mro__ for name in getattr(kind, "__slots__", ())]

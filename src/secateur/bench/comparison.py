@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from secateur.base import UsageError, aligned, copy_of_model, evaluating, threads_text
+from secateur.base import UsageError, aligned, copy_of_model, evaluating, require_count, threads_text
 from secateur.bench.clocks import cpu_clock
 from secateur.bench.machine import Machine, this_machine
 from secateur.bench.runner import Ready, Runner
@@ -149,5 +149,4 @@ def require_free_name(names: Container[str]) -> None:
 
 
 def require_threads(threads: int) -> None:
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise UsageError(f"threads is {threads!r}; give how many to use, 1 or more.")
+    require_count("threads", threads, "give how many to use, 1 or more.")

@@ -123,11 +123,11 @@ def _suggested(count: int, frame: Sequence[int], seconds: Mapping[int, float]) -
     return exp((1 - way) * log(seconds[below]) + way * log(seconds[above]))
 
 
-def recommend(by_divisor: Mapping[int, float], tolerance: float = TOLERANCE) -> int:
+def recommend(by_divisor: Mapping[int, float]) -> int:
     """The smallest of MULTIPLES whose multiples cost, on average, at most a little more than the best choice."""
     costs = {multiple: _cost_of_multiples(multiple, by_divisor) for multiple in MULTIPLES}
     best = min(costs.values())
-    return next(multiple for multiple in MULTIPLES if costs[multiple] <= (1 + tolerance) * best)
+    return next(multiple for multiple in MULTIPLES if costs[multiple] <= (1 + TOLERANCE) * best)
 
 
 def _cost_of_multiples(multiple: int, by_divisor: Mapping[int, float]) -> float:

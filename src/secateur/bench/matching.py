@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from secateur.base import SecateurError, UsageError, batch_of, in_brief, in_signature_order, with_batch
+from secateur.base import SecateurError, UsageError, batch_of, explaining, in_signature_order, with_batch
 from secateur.bench.differences import allowed_difference, difference
 from secateur.bench.runtimes import RUNTIMES, Loaded
 
@@ -43,30 +44,19 @@ class Agreement:
 def expected_outputs(model: nn.Module, example_inputs: Any) -> list[Expected]:
     """On the example inputs first, then on one example and on one more than there are, where the model itself takes so
     many."""
-    own = batch_of(example_inputs)
-    others = [batch for batch in (1, own + 1) if own not in (0, batch)]
-    return [
-        _expected(model, example_inputs),
-        *(found for batch in others for found in _if_it_runs(model, with_batch(example_inputs, batch))),
-    ]
+    own, found = batch_of(example_inputs), [_expected(model, example_inputs)]
+    for batch in (1, own + 1) if own else ():
+        with suppress(UsageError):
+            if batch != own:
+                found.append(_expected(model, with_batch(example_inputs, batch)))
+    return found
 
 
 def _expected(model: nn.Module, example_inputs: Any) -> Expected:
     inputs = in_signature_order(model, example_inputs)
-    try:
+    remedy = "pass inputs that model(…) accepts, as a tensor, a tuple or a dict of keyword arguments."
+    with explaining("The model failed on the example inputs", remedy):
         return Expected(inputs, RUNTIMES["eager"].load(model, inputs, 1).outputs(inputs))
-    except Exception as error:  # of the user's model
-        raise UsageError(
-            f"The model failed on the example inputs ({in_brief(error)}); "
-            "pass inputs that model(…) accepts, as a tensor, a tuple or a dict of keyword arguments."
-        ) from error
-
-
-def _if_it_runs(model: nn.Module, example_inputs: Any) -> Iterator[Expected]:
-    try:
-        yield _expected(model, example_inputs)
-    except UsageError:
-        return
 
 
 def agreement(loaded: Loaded, expected: Sequence[Expected]) -> Agreement:

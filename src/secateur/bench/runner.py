@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from secateur.base import SecateurError, evaluating, in_brief
@@ -38,19 +37,18 @@ class Runner:
         outputs: list[Any] = []
         with self._one_sentence():
             # Eager PyTorch, too: what it sets up once shall not count in the memory of the pass after this one.
-            eager = self._eager_outputs(example_inputs)
+            eager = RUNTIMES["eager"].load(self.model, example_inputs, self.threads).outputs(example_inputs)
             call = self.loaded.bind(example_inputs)
             peak = None
             if memory:
-                peak = peak_extra_megabytes(lambda: outputs.append(call()), _device_of(self.model))
+                tensors = (*self.model.parameters(), *self.model.buffers())
+                device = next((tensor.device for tensor in tensors), None)
+                peak = peak_extra_megabytes(lambda: outputs.append(call()), device)
             else:
                 outputs.append(call())
             if self.runtime.name != "eager":
                 self._require_same(eager, self.loaded.numbers(outputs[0]))
         return Ready(self, call, peak, self.loaded.note(example_inputs))
-
-    def _eager_outputs(self, example_inputs: Any) -> list[np.ndarray]:
-        return RUNTIMES["eager"].load(self.model, example_inputs, self.threads).outputs(example_inputs)
 
     def _require_same(self, eager: Sequence[np.ndarray], numbers: Sequence[np.ndarray]) -> None:
         difference = largest_difference(eager, numbers)
@@ -86,7 +84,3 @@ class Ready:
     """What the first pass took beyond what was there before; None where it was not asked for or cannot be told."""
     note: str
     """What the runtime says of it; empty for nothing."""
-
-
-def _device_of(model: nn.Module) -> torch.device | None:
-    return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)

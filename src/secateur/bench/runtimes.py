@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -47,8 +47,6 @@ __all__ = [
     "torch_threads",
 ]
 
-Bind = Callable[[Any], BoundCall]
-OpenOnnx = Callable[[Path | bytes, int], "Loaded"]
 Numbers = list[np.ndarray]
 
 
@@ -56,7 +54,7 @@ Numbers = list[np.ndarray]
 class Loaded:
     """A model in a runtime. `bind` makes a call out of example inputs, with every conversion already done."""
 
-    bind: Bind
+    bind: Callable[[Any], BoundCall]
     precision: str
     clock: Clock
     numbers: Callable[[Any], Numbers]
@@ -121,31 +119,22 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _load_eager(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
-    return _in_torch(model, model, threads)
-
-
 def _load_compiled(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
+    import torch._dynamo
+
     # Every batch gets a graph of its own, as a deployed model would.
     loaded = _in_torch(model, torch.compile(model, dynamic=False), threads)
 
     def bind(example_inputs: Any) -> BoundCall:
         call = loaded.bind(example_inputs)
-        with _compiling_without_limit():
+        # torch compiles one forward method so many times only, all models of a class together, and then silently runs
+        # it uncompiled.
+        limits = {"recompile_limit": sys.maxsize, "accumulated_recompile_limit": sys.maxsize}
+        with torch._dynamo.config.patch(limits):
             call()
         return call
 
     return replace(loaded, bind=bind)
-
-
-def _compiling_without_limit() -> AbstractContextManager[None]:
-    """torch compiles one forward method so many times only, all models of a class together, and then silently runs it
-    uncompiled."""
-    import torch._dynamo
-
-    limits = {"recompile_limit": sys.maxsize, "accumulated_recompile_limit": sys.maxsize}
-    patched: AbstractContextManager[None] = torch._dynamo.config.patch(limits)
-    return patched
 
 
 def _in_torch(model: nn.Module, callable_model: Callable[..., Any], threads: int) -> Loaded:
@@ -191,7 +180,7 @@ def _no_kernels() -> str | None:
     return why_unavailable()
 
 
-def _load_through_onnx(open_file: OpenOnnx) -> Callable[[nn.Module, Any, int], Loaded]:
+def _load_through_onnx(open_file: Callable[[Path, int], Loaded]) -> Callable[[nn.Module, Any, int], Loaded]:
     """Exports once for all batches; a graph that the model's code ties to its batch, once for each."""
 
     def load(model: nn.Module, example_inputs: Any, threads: int) -> Loaded:
@@ -292,7 +281,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
-        Runtime("eager", (), _load_eager),
+        Runtime("eager", (), lambda model, example_inputs, threads: _in_torch(model, model, threads)),
         Runtime("compile", (), _load_compiled),
         Runtime("sparse", (), _load_sparse, _no_kernels),
         Runtime("onnxruntime", ("onnxruntime", "onnx", "onnxscript"), _load_through_onnx(open_in_onnxruntime)),

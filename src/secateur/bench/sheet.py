@@ -19,17 +19,11 @@ from secateur.base import (
     as_call,
     batch_of,
     copy_of_model,
-    in_brief,
+    explaining,
     steps,
     with_batch,
 )
-from secateur.bench.comparison import (
-    Comparison,
-    compare_ready,
-    require_free_name,
-    require_threads,
-    timing_conditions,
-)
+from secateur.bench.comparison import Comparison, compare_ready, require_free_name, require_threads, timing_conditions
 from secateur.bench.machine import Machine, this_machine
 from secateur.bench.runner import Ready, Runner
 from secateur.bench.runtimes import Runtime, available_runtimes, find_runtime
@@ -81,7 +75,7 @@ class Measurement:
         return self.comparison.rows(
             {
                 "per second": lambda name: f"{self.throughput(name):,.0f}",
-                "peak MB": lambda name: _megabytes(self.peak_megabytes[name]),
+                "peak MB": lambda name: "–" if (peak := self.peak_megabytes[name]) is None else f"{peak:.1f}",
             }
         )
 
@@ -262,15 +256,9 @@ class _Contest:
 def _footprint(name: str, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Footprint:
     floating = (tensor.dtype for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point())
     precision = str(next(floating, "no floating-point weights")).removeprefix("torch.")
-    try:
+    with explaining(f"{name} does not run on one example", "check example_inputs."):
         macs = count_macs(model, *args, **kwargs)
-    except Exception as error:  # whatever the user's code raises
-        raise UsageError(f"{name} does not run on one example ({in_brief(error)}); check example_inputs.") from error
     return Footprint(measure_size(model), macs, precision)
-
-
-def _megabytes(peak: float | None) -> str:
-    return "–" if peak is None else f"{peak:.1f}"
 
 
 def _require_models(models: Mapping[str, nn.Module]) -> None:

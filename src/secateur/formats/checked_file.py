@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from secateur.base import SecateurError, batch_of, in_brief
+from secateur.base import SecateurError, batch_of, explaining
 from secateur.bench import RUNTIMES, Agreement, Expected, Loaded, agreement, expected_outputs, require_agreement
 from secateur.formats.known_formats import Format
 
@@ -57,12 +57,7 @@ def write_and_compare(model: nn.Module, example_inputs: Any, chosen: Format, pat
 
 
 def run_and_compare(chosen: Format, path: Path, expected: list[Expected]) -> tuple[Loaded, Agreement]:
-    try:
+    refused = f"The exported model cannot run in {chosen.runtime_name}"
+    with explaining(refused, "export to another format.", SecateurError, but=(SecateurError,)):
         loaded = chosen.open(path, torch.get_num_threads())
         return loaded, agreement(loaded, expected)
-    except SecateurError:
-        raise
-    except Exception as error:  # runtimes raise anything at all
-        raise SecateurError(
-            f"The exported model cannot run in {chosen.runtime_name} ({in_brief(error)}); export to another format."
-        ) from error

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from secateur.base import SecateurError, UsageError, as_call, in_brief
+from secateur.base import SecateurError, UsageError, as_call, explaining
 from secateur.bench import Loaded
 from secateur.loop import Metric
 
@@ -78,12 +78,6 @@ class FileModel(nn.Module):
 
 
 def evaluate(model: FileModel, data: Any, metric: Metric) -> float:
-    try:
+    remedy = "let it only call the model, on batches of the shape of the example inputs."
+    with explaining("The metric failed on the exported model", remedy, SecateurError, but=(SecateurError,)):
         return float(metric(model, data))
-    except SecateurError:
-        raise
-    except Exception as error:  # of the user's metric, or of a runtime that cannot take a batch
-        raise SecateurError(
-            f"The metric failed on the exported model ({in_brief(error)}); let it only call the model, on batches of "
-            "the shape of the example inputs."
-        ) from error

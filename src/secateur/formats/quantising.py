@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from secateur.base import SecateurError, in_brief
+from secateur.base import SecateurError, explaining
 from secateur.bench import Timing, time_in_turns, timing_conditions
 from secateur.formats.calibration import calibration_inputs
 from secateur.formats.checked_file import CheckedFile, run_and_compare
@@ -34,12 +34,8 @@ def quantise(
     dense_model = FileModel(dense.loaded, interface)
     begin("calibrating int8")
     calls, examples = calibration_inputs(dense_model, calibration_data, metric)
-    try:
+    with explaining(f"{quantiser.package} cannot make the model int8", "export it without int8.", SecateurError):
         quantiser.write(dense.path, path, calls)
-    except Exception as error:  # of somebody else's tool
-        raise SecateurError(
-            f"{quantiser.package} cannot make the model int8 ({in_brief(error)}); export it without int8."
-        ) from error
     loaded, found = run_and_compare(dense.format, path, dense.expected)
     begin(f"measuring the {name_of_metric(metric)} of the float and the int8 file")
     before = evaluate(dense_model, eval_data, metric)

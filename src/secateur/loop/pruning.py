@@ -254,12 +254,7 @@ class _Run:
             return result
 
     def _pass_stops(
-        self,
-        tuner: Tuner,
-        agenda: Agenda,
-        folder: RunFolder | None,
-        display: Display,
-        pruner: Pruner | None,
+        self, tuner: Tuner, agenda: Agenda, folder: RunFolder | None, display: Display, pruner: Pruner | None
     ) -> State:
         """train → rank → prune → fine-tune."""
         state = _begin(tuner, folder, pruner)

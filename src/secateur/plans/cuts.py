@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from torch import Tensor, nn
 
-from secateur.base import Amount, UsageError, did_you_mean, listed, named, parse_amount, require_one_of
+from secateur.base import Amount, UsageError, did_you_mean, listed, named, parse_amount, require_count, require_one_of
 from secateur.plans.goal import Goal, parse_goal
 from secateur.plans.masks import Masks
 from secateur.plans.plan import Plan
@@ -133,7 +133,7 @@ class _ChannelRequest(_Request):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.multiple_of is not None:
-            _require_count("multiple_of", self.multiple_of, "give a whole number such as 8.")
+            require_count("multiple_of", self.multiple_of, "give a whole number such as 8.")
         if not isinstance(self.floor, int | float) or not 0 <= self.floor < 1:
             raise UsageError(f"floor is {self.floor!r}; give the share of every group that has to stay, such as 0.1.")
         if isinstance(self.data, Tensor | dict):
@@ -163,7 +163,7 @@ class Channels(_ChannelRequest):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._put(amount=_share(self.amount))
-        _require_count("iterations", self.iterations, "give the number of rounds, 1 or more.")
+        require_count("iterations", self.iterations, "give the number of rounds, 1 or more.")
         if self.scope == "layer" and self.floor != _ChannelRequest.floor:
             raise UsageError(
                 'floor belongs to scope="global" and to targets; scope="layer" cannot use it, so leave it out.'
@@ -198,8 +198,8 @@ class Target(_ChannelRequest):
         goal = self.parsed_goal
         self._put(goal=goal)
         if self.batch is not None:
-            _require_count("batch", self.batch, "give how many examples to run at once.")
-        _require_count("threads", self.threads, "give a number of threads, 1 or more.")
+            require_count("batch", self.batch, "give how many examples to run at once.")
+        require_count("threads", self.threads, "give a number of threads, 1 or more.")
         for option in ("runtime", "batch", "threads"):
             if goal.what != "latency" and getattr(self, option) != getattr(Target, option):
                 raise UsageError(f"{option} belongs to a latency; the target {goal} is counted, so leave it out.")
@@ -259,8 +259,3 @@ def _misplaced(option: str, kind: type[Kind], known: Sequence[str]) -> str:
 
 def _share(amount: Amount | None) -> float | None:
     return None if amount is None else parse_amount(amount)
-
-
-def _require_count(option: str, value: object, remedy: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{option} is {value!r}; {remedy}")

@@ -14,7 +14,7 @@ from secateur.base import (
     as_call,
     copied,
     copy_of_model,
-    in_brief,
+    explaining,
     require_module,
     threads_text,
     unwrap,
@@ -118,12 +118,8 @@ def _require_model(model: nn.Module) -> None:
 
 def _require_fitting(model: nn.Module, example_inputs: Any) -> None:
     args, kwargs = copied(*as_call(example_inputs))
-    try:
+    with explaining("The model failed on the example inputs", "pass inputs that model(…) accepts."):
         model(*args, **kwargs)
-    except Exception as error:  # the user's code may raise anything
-        raise UsageError(
-            f"The model failed on the example inputs ({in_brief(error)}); pass inputs that model(…) accepts."
-        ) from error
 
 
 def _prepared(model: nn.Module, example_inputs: Any) -> tuple[nn.Module, list[tuple[nn.Module, DenseLayer]], list[str]]:

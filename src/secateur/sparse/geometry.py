@@ -22,13 +22,7 @@ class Geometry:
     single column wide, only the rows or columns that are read are kept.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, int, int, int],
-        channels: int,
-        kernel: Pair,
-        window: Window,
-    ) -> None:
+    def __init__(self, shape: tuple[int, int, int, int], channels: int, kernel: Pair, window: Window) -> None:
         """`shape` is that of the input; `channels` belong to one group."""
         images, all_channels, height, width = shape
         stride, padding = window.stride, window.margins

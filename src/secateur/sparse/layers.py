@@ -31,13 +31,7 @@ class SparseLinear(nn.Module):
 
     @classmethod
     def pack(
-        cls,
-        weight: Tensor,
-        bias: Tensor | None,
-        *,
-        block: int = 1,
-        activation: str = "none",
-        one_example: bool = False,
+        cls, weight: Tensor, bias: Tensor | None, *, block: int = 1, activation: str = "none", one_example: bool = False
     ) -> SparseLinear:
         """From a weight of shape [outputs, inputs]; `one_example` for inputs that come one by one."""
         return cls(PackedMatrix.pack(weight, block, one_example=one_example), _plain(bias), activation)

@@ -16,13 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base import as_call, copied, copy_of_model
-from secateur.bench import (
-    Timing,
-    cpu_clock,
-    largest_difference,
-    time_in_turns,
-    torch_threads,
-)
+from secateur.bench import Timing, cpu_clock, largest_difference, time_in_turns, torch_threads
 from secateur.capture import quiet
 from secateur.sparse.backend import why_unavailable
 from secateur.sparse.block import join_blocks

@@ -108,11 +108,7 @@ def refused_formats() -> dict[str, str]:
 
 
 def time_formats(
-    size: int,
-    batch: int,
-    timer: Timer,
-    sparsities: Sequence[float] = SPARSITIES,
-    formats: Sequence[str] = FORMATS,
+    size: int, batch: int, timer: Timer, sparsities: Sequence[float] = SPARSITIES, formats: Sequence[str] = FORMATS
 ) -> tuple[FormatCurve, ...]:
     generator = torch.Generator().manual_seed(0)
     points: dict[str, list[SparsityPoint]] = {name: [] for name in formats}

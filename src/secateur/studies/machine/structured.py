@@ -101,11 +101,7 @@ def cut_network(network: Network, versions: Mapping[str, tuple[float, int]]) -> 
 
 
 def time_networks(
-    network: Network,
-    models: Mapping[str, nn.Module],
-    kept: Mapping[str, float],
-    runtime: str,
-    timer: Timer,
+    network: Network, models: Mapping[str, nn.Module], kept: Mapping[str, float], runtime: str, timer: Timer
 ) -> tuple[NetworkCut, ...]:
     inputs = network.inputs()
     macs = {name: count_macs(model, inputs) for name, model in models.items()}

@@ -42,11 +42,7 @@ PUBLISHED = (
         "Inception v3 in TensorRT at batch 32–128, and 0.81 at 256; float16, A6000",
         "https://github.com/NVIDIA/TensorRT/issues/2310",
     ),
-    Published(
-        "0.11",
-        "a 4096 × 4096 weight with a single row",
-        "https://github.com/pytorch/pytorch/issues/111339",
-    ),
+    Published("0.11", "a 4096 × 4096 weight with a single row", "https://github.com/pytorch/pytorch/issues/111339"),
 )
 """By how much others saw 2:4 weights speed things up, from most to least."""
 
