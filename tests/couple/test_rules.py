@@ -22,7 +22,7 @@ from secateur.capture.forward import capture
 from secateur.capture.trace import OpCall
 from secateur.couple import coupling
 from secateur.couple.coupling import FORGIVEN, Coupling
-from secateur.couple.rules import RULES
+from secateur.couple.rules.registry import RULES
 from secateur.couple.units import Units, fixed_axis
 from secateur.surgery.cutting import cut
 from tests.rule_cases import CASES, Case

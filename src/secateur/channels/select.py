@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from secateur.base import Amount, LeftAlone, UsageError, first_match, matches_any, parse_amount, require_known, some_of
@@ -20,12 +19,12 @@ from secateur.channels.costs import Costs, macs_of, parameters_of
 from secateur.channels.dissection import Dissection
 from secateur.channels.given import Given
 from secateur.channels.scores import ChannelScorer
-from secateur.couple import Bundle, Conflict
+from secateur.couple import Bundle, Conflict, Ids
 from secateur.plans import GroupCut, Plan, TensorCut
 
 __all__ = ["Choose", "Cuttable", "NothingToCut", "Selection", "by_amounts", "find_cuttable", "plan_of", "select"]
 
-Choose = Callable[[Sequence[Bundle]], NDArray[np.int64]]
+Choose = Callable[[Sequence[Bundle]], Ids]
 """From the bundles that may be cut to the units that go."""
 
 
@@ -56,7 +55,7 @@ class Selection:
 
     bundles: tuple[Bundle, ...]
     """Those that the code's sizes allow to be cut."""
-    dead: NDArray[np.int64]
+    dead: Ids
     attributes: Mapping[Attribute, int]
     """The sizes in the code that change, with their new values."""
     shares: Mapping[int, float]
@@ -96,12 +95,7 @@ def _require_cuttable(option: str, patterns: Iterable[str], cuttable: Cuttable, 
 
 
 def by_amounts(
-    amounts: Mapping[Bundle, float],
-    scorer: ChannelScorer,
-    given: Given,
-    budget: Budget,
-    iterations: int,
-    previous: Plan | None,
+    cuttable: Cuttable, scorer: ChannelScorer, given: Given, budget: Budget, iterations: int, previous: Plan | None
 ) -> Choose:
     """Chooses the lowest-scoring units, as many as the amounts say, ranked again in every iteration."""
     before = {group.name: group.before for group in previous.groups} if previous else {}
@@ -111,10 +105,10 @@ def by_amounts(
         group = bundle.groups[0]
         return 1 - (1 - amount) * before.get(scorer.dissection.name(group), len(group)) / len(group)
 
-    def choose(bundles: Sequence[Bundle]) -> NDArray[np.int64]:
+    def choose(bundles: Sequence[Bundle]) -> Ids:
         given.require(bundles, scorer.dissection)
         dead = NO_UNITS
-        asked = {bundle: amounts[bundle] for bundle in bundles if bundle not in given.steps}
+        asked = {bundle: cuttable.amounts[bundle] for bundle in bundles if bundle not in given.steps}
         for i in range(1, iterations + 1):
             shares = {bundle: share(bundle, 1 - (1 - amount) ** (i / iterations)) for bundle, amount in asked.items()}
             scores = scorer.scores_of(bundles, dead)
@@ -151,14 +145,14 @@ def select(dissection: Dissection, cuttable: Cuttable, choose: Choose) -> Select
     raise NothingToCut(_nothing(bundles, left_alone))
 
 
-def _shares_left(dissection: Dissection, bundles: Iterable[Bundle], dead: NDArray[np.int64]) -> dict[int, float]:
+def _shares_left(dissection: Dissection, bundles: Iterable[Bundle], dead: Ids) -> dict[int, float]:
     gone = np.zeros(dissection.coupling.units.count, bool)
     gone[dead] = True
     lost = {group: int(gone[group.units].sum()) for bundle in bundles for group in bundle.groups}
     return {group.index: 1 - count / len(group) for group, count in lost.items() if count}
 
 
-def _solve(dissection: Dissection, bundles: Iterable[Bundle], dead: NDArray[np.int64]) -> dict[Attribute, int]:
+def _solve(dissection: Dissection, bundles: Iterable[Bundle], dead: Ids) -> dict[Attribute, int]:
     removal = dissection.removal(dead)
     changed = sorted({count for bundle in bundles for group in bundle.groups for count in group.counted_by})
     return dissection.system.solve(changed, lambda count: removal.count(dissection.count_axes[count]))
@@ -167,9 +161,7 @@ def _solve(dissection: Dissection, bundles: Iterable[Bundle], dead: NDArray[np.i
 def _smallest_in(conflict: Conflict, bundles: Iterable[Bundle], dissection: Dissection) -> Bundle:
     """The smallest bundle whose units the conflict counts."""
     system = dissection.system
-    at = system.constraints.index(conflict.constraint)
-    near = {at, *(i for attribute in system.attributes[at] for i in system.with_attribute[attribute])}
-    counts = {count for i in near for count in system.counts[i]}
+    counts = {count for i in system.near(conflict) for count in system.counts[i]}
     guilty = [b for b in bundles if any(group.counted_by & counts for group in b.groups)]
     return min(guilty, key=lambda bundle: bundle.units)
 
@@ -192,7 +184,7 @@ def plan_of(
     return Plan(
         tensors=_tensor_cuts(selection, dissection),
         attributes={key: (trace.attributes[key], value) for key, value in selection.attributes.items()},
-        groups=tuple(_group_cuts(selection, dissection, *costs)),
+        groups=tuple(_group_cuts(selection, dissection, costs)),
         left_alone=selection.left_alone,
         parameters=parameters,
         macs=macs,
@@ -222,16 +214,9 @@ def _tensor_cuts(selection: Selection, dissection: Dissection) -> dict[str, Tens
     return cuts
 
 
-def _group_cuts(selection: Selection, dissection: Dissection, parameters: Costs, macs: Costs) -> Iterable[GroupCut]:
+def _group_cuts(selection: Selection, dissection: Dissection, costs: Sequence[Costs]) -> Iterable[GroupCut]:
     for group in (group for bundle in selection.bundles for group in bundle.groups):
         left = selection.shares.get(group.index)
         if left is not None:
-            yield GroupCut(
-                dissection.name(group),
-                dissection.layers(group),
-                dissection.kind(group),
-                len(group),
-                round(left * len(group)),
-                round(parameters.saved({group.index: left})),
-                round(macs.saved({group.index: left})),
-            )
+            saved = (round(cost.saved({group.index: left})) for cost in costs)
+            yield GroupCut(*dissection.told(group), len(group), round(left * len(group)), *saved)

@@ -12,6 +12,7 @@ from secateur.couple.groups import find_groups as find_groups
 from secateur.couple.removal import Removal as Removal
 from secateur.couple.requirements import Requirements as Requirements
 from secateur.couple.units import Axis as Axis
+from secateur.couple.units import Ids as Ids
 from secateur.couple.widths import Need as Need
 from secateur.couple.widths import Shares as Shares
 from secateur.couple.widths import Width as Width

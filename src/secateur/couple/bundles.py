@@ -58,9 +58,7 @@ def find_bundles(
     left_alone: list[tuple[Group, Reason]] = []
     taken: set[int] = set()
     for group in order:
-        if group.index in taken:
-            continue
-        if group.alternatives & taken:  # its coordinates are cut already, divided another way
+        if group.index in taken or group.alternatives & taken:  # which divide its coordinates another way
             continue
         try:
             bundle = finder.grow(group, taken)
@@ -110,14 +108,9 @@ class _Finder:
 
     def _related(self, conflict: Conflict) -> list[Group]:
         """Groups that change the constraint, or another one about the same attributes; heads first."""
-        system = self.system
-        start = system.constraints.index(conflict.constraint)
-        near = [start]
-        for attribute in system.attributes[start]:
-            near += system.with_attribute[attribute]
         found: dict[int, Group] = {}
-        for i in near:
-            for count in sorted(system.counts[i]):
+        for i in self.system.near(conflict):
+            for count in sorted(self.system.counts[i]):
                 for group in sorted(self.counted.get(count, ()), key=lambda group: not group.is_heads):
                     found.setdefault(group.index, group)
         return list(found.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -12,11 +13,9 @@ from secateur.couple.requirements import Constraint, Requirements
 
 __all__ = ["Conflict", "System", "settle"]
 
-_COMPARE: dict[str, Callable[[int, int], bool]] = {
-    "==": lambda a, b: a == b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-}
+ValueOf = Callable[[Expression], int]
+"""Of a count or an attribute."""
+_COMPARE: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "<": operator.lt, "<=": operator.le}
 
 
 class Conflict(Exception):
@@ -116,16 +115,19 @@ class System:
                 heapq.heappush(queue, (len(self.attributes[j]), j))
         return {attribute: value for attribute, value in new.items() if value != self.present[attribute]}
 
-    def _holds(self, i: int, value_of: Callable[[Expression], int]) -> bool:
+    def near(self, conflict: Conflict) -> list[int]:
+        """The numbers of the constraint and of others about the same attributes."""
+        at = self.constraints.index(conflict.constraint)
+        return [at, *(i for attribute in self.attributes[at] for i in self.with_attribute[attribute])]
+
+    def _holds(self, i: int, value_of: ValueOf) -> bool:
         constraint = self.constraints[i]
         left, right = evaluate(constraint.left, value_of), evaluate(constraint.right, value_of)
         if left is None or right is None:
             return False
         return _COMPARE[constraint.relation](left, right) == constraint.outcome
 
-    def _repair(
-        self, i: int, settled: Mapping[Attribute, int], value_of: Callable[[Expression], int]
-    ) -> tuple[Attribute, int]:
+    def _repair(self, i: int, settled: Mapping[Attribute, int], value_of: ValueOf) -> tuple[Attribute, int]:
         """An attribute that is still free, and the value with which the constraint holds."""
         constraint = self.constraints[i]
         if constraint.relation != "==" or not constraint.outcome:
@@ -150,7 +152,7 @@ class System:
         return attribute, value
 
 
-def _solved_for(attribute: Attribute, constraint: Constraint, value_of: Callable[[Expression], int]) -> int | None:
+def _solved_for(attribute: Attribute, constraint: Constraint, value_of: ValueOf) -> int | None:
     """The value of `attribute` that makes both sides equal, where it stands on one side only."""
     for side, other in ((constraint.left, constraint.right), (constraint.right, constraint.left)):
         if attribute in attributes_of(side) and attribute not in attributes_of(other):
@@ -159,9 +161,7 @@ def _solved_for(attribute: Attribute, constraint: Constraint, value_of: Callable
     return None
 
 
-def _inverted(
-    expression: Expression, attribute: Attribute, target: int, value_of: Callable[[Expression], int]
-) -> int | None:
+def _inverted(expression: Expression, attribute: Attribute, target: int, value_of: ValueOf) -> int | None:
     """What `attribute` must be for `expression` to be `target`; None where that cannot be told."""
     if expression == ("attribute", attribute):
         return target

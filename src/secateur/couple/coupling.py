@@ -71,7 +71,7 @@ class Coupling:
         self._origin: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def run(self) -> Coupling:
-        from secateur.couple.rules import rule_for, unknown
+        from secateur.couple.rules.registry import rule_for, unknown
 
         inputs = (leaf.shape[0] for leaf in self.trace.leaves if leaf.kind == "input" and leaf.shape)
         batch = self.units.batch(next(inputs, 1), _THE_BATCH)
@@ -133,17 +133,14 @@ class Coupling:
 
     def tie(self, call: OpCall, a: Axis, b: Axis) -> Axis:
         """Coordinate i of both live and die together."""
-        self.units.unify(
-            a,
-            b,
-            self.because(call, "it meets an axis that stays whole"),
-            self.because(call, "it meets an axis that divides in another way"),
-        )
+        reason = self.because(call, "it meets an axis that stays whole")
+        self.units.unify(a, b, reason, self.because(call, "it meets an axis that divides in another way"))
         return b if len(b) > len(a) and len(self.units.examples_in(b)) else a  # both mean the same, but b tells more
 
-    def pin(self, call: OpCall, axis: Axis, why: str) -> None:
-        if axis.size:
-            self.units.pin(axis, self.because(call, why))
+    def pin(self, call: OpCall, why: str, *axes: Axis) -> None:
+        for axis in axes:
+            if axis.size:
+                self.units.pin(axis, self.because(call, why))
 
     def pin_for(self, axis: Axis, reason: Reason) -> None:
         if axis.size:

@@ -147,11 +147,7 @@ def _argument(use: SizeUse, position: int, name: str, default: Any = None) -> An
 
 
 def _ints(tree: Any) -> list[int]:
-    if isinstance(tree, bool):
-        return []
-    if isinstance(tree, int):
-        return [tree]
-    return [size for item in tree for size in _ints(item)] if isinstance(tree, tuple) else []
+    return [size for size in _sizes(tree) if isinstance(size, int)]
 
 
 def _sizes(tree: Any) -> list[int | Value]:
@@ -168,9 +164,8 @@ def _axes(requirements: Requirements, value: Value | None) -> list[Axis]:
     return requirements.coupling.axes(value)
 
 
-def _dimension(use: SizeUse, position: int, default: int = 0) -> int:
-    dim = _argument(use, position, "dim", default)
-    return int(dim) % len(use.args[0].shape)
+def _dimension(use: SizeUse, position: int) -> int:
+    return int(_argument(use, position, "dim", 0)) % len(use.args[0].shape)
 
 
 @handles("shape of what it makes", "shape of what it makes, after a tensor")

@@ -6,7 +6,7 @@ in `@rule(…)`. An operator without a rule pins everything that it touches.
 
 from __future__ import annotations
 
-from secateur.couple.rules import (
+from secateur.couple.rules import (  # noqa: F401 each names its rules in the registry
     attention,
     convolution,
     elementwise,
@@ -18,20 +18,3 @@ from secateur.couple.rules import (
     reduction,
     shape,
 )
-from secateur.couple.rules.registry import RULES, rule_for, unknown
-
-__all__ = [
-    "RULES",
-    "attention",
-    "convolution",
-    "elementwise",
-    "indexing",
-    "matmul",
-    "norm",
-    "pooling",
-    "recurrent",
-    "reduction",
-    "rule_for",
-    "shape",
-    "unknown",
-]

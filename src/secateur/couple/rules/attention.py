@@ -24,7 +24,7 @@ def attention(coupling: Coupling, call: OpCall) -> None:
     coupling.read(queries[-1])
     coupling.read(keys[-2])
     if call["scale"] is None:
-        coupling.pin(call, queries[-1], "the attention scale is computed from its width")
+        coupling.pin(call, "the attention scale is computed from its width", queries[-1])
     for i in range(len(queries) - 2):
         coupling.tie(call, keys[i], values[i])
         queries[i] = _same_heads(coupling, call, queries[i], keys[i])
@@ -51,6 +51,5 @@ def _same_heads(coupling: Coupling, call: OpCall, queries: Axis, keys: Axis) -> 
         shared, _ = coupling.split(call, queries, (keys.shape[1], queries.shape[1] // keys.shape[1]))
         coupling.tie(call, shared, keys)
     elif keys.shape[1] > 1:
-        coupling.pin(call, queries, "its heads do not match")
-        coupling.pin(call, keys, "its heads do not match")
+        coupling.pin(call, "its heads do not match", queries, keys)
     return queries

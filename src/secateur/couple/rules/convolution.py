@@ -17,8 +17,7 @@ def convolution(coupling: Coupling, call: OpCall) -> None:
     transposed = bool(call["transposed"])
     axes, weight_axes = coupling.axes(x), coupling.axes(weight)
     batch = len(axes) - len(weight_axes) + 1  # 0 for an input without a batch axis
-    for axis in (*axes[batch + 1 :], *weight_axes[2:]):
-        coupling.pin(call, axis, "it is space")
+    coupling.pin(call, "it is space", *axes[batch + 1 :], *weight_axes[2:])
     inputs = axes[batch]
     if groups == 1:
         contracted, outputs = (weight_axes[0], weight_axes[1]) if transposed else (weight_axes[1], weight_axes[0])
@@ -75,8 +74,7 @@ def im2col(coupling: Coupling, call: OpCall) -> None:
     """Patches as columns: each channel becomes as many rows as the kernel has pixels."""
     x, out = call["self"], call.out
     *outer, channels, height, width = coupling.axes(x)
-    for axis in (height, width):
-        coupling.pin(call, axis, "it is space")
+    coupling.pin(call, "it is space", height, width)
     patch = fixed_axis(out.shape[-2] // x.shape[-3])
     coupling.set(out, [*outer, merge([channels, patch]), fixed_axis(out.shape[-1])], call)
 
@@ -85,7 +83,7 @@ def im2col(coupling: Coupling, call: OpCall) -> None:
 def col2im(coupling: Coupling, call: OpCall) -> None:
     x, out = call["self"], call.out
     *outer, rows, places = coupling.axes(x)
-    coupling.pin(call, places, "it is space")
+    coupling.pin(call, "it is space", places)
     channels, patch = coupling.split(call, rows, (out.shape[-3], rows.shape[1] // out.shape[-3]))
-    coupling.pin(call, patch, "it is space")
+    coupling.pin(call, "it is space", patch)
     coupling.set(out, [*outer, channels, *(fixed_axis(n) for n in out.shape[-2:])], call)

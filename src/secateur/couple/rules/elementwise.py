@@ -65,8 +65,7 @@ def counted_tensor(coupling: Coupling, call: OpCall) -> None:
 @rule("tril", "triu")
 def triangle(coupling: Coupling, call: OpCall) -> None:
     axes = coupling.axes(call["self"])
-    for axis in axes[-2:]:
-        coupling.pin(call, axis, "a triangle is cut out of it")
+    coupling.pin(call, "a triangle is cut out of it", *axes[-2:])
     coupling.set(call.out, axes, call)
 
 
@@ -76,14 +75,14 @@ def glu(coupling: Coupling, call: OpCall) -> None:
     x, out = call["self"], call.out
     d = dimension(call["dim"], len(x.shape))
     halves, channels = coupling.split(call, coupling.axes(x)[d], (2, out.shape[d]))
-    coupling.pin(call, halves, "both halves are needed")
+    coupling.pin(call, "both halves are needed", halves)
     coupling.set(out, [channels if i == d else axis for i, axis in enumerate(coupling.axes(x))], call)
 
 
 @rule("view_as_complex")
 def view_as_complex(coupling: Coupling, call: OpCall) -> None:
     axes = coupling.axes(call["self"])
-    coupling.pin(call, axes[-1], "real and imaginary part are both needed")
+    coupling.pin(call, "real and imaginary part are both needed", axes[-1])
     coupling.set(call.out, axes[:-1], call)
 
 
@@ -97,5 +96,5 @@ def difference(coupling: Coupling, call: OpCall) -> None:
     x, out = call["self"], call.out
     d = dimension(call["dim"], len(x.shape))
     for value in call.tensors:
-        coupling.pin(call, coupling.axes(value)[d], "neighbours are subtracted")
+        coupling.pin(call, "neighbours are subtracted", coupling.axes(value)[d])
     coupling.set(out, [fixed_axis(out.shape[d]) if i == d else a for i, a in enumerate(coupling.axes(x))], call)

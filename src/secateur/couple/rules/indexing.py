@@ -14,7 +14,7 @@ from secateur.couple.units import Axis, fixed_axis
 def embedding(coupling: Coupling, call: OpCall) -> None:
     weight, indices = call["weight"], call["indices"]
     rows, channels = coupling.axes(weight)
-    coupling.pin(call, rows, "rows are looked up by number")
+    coupling.pin(call, "rows are looked up by number", rows)
     coupling.contract(weight, 0)
     coupling.set(call.out, [*coupling.axes(indices), channels], call)
 
@@ -27,8 +27,7 @@ def index(coupling: Coupling, call: OpCall) -> None:
         return masked(coupling, call)
     indices += [None] * (len(axes) - len(indices))
     indexed = [i for i, value in enumerate(indices) if value is not None]
-    for i in indexed:
-        coupling.pin(call, axes[i], "it is indexed by numbers")
+    coupling.pin(call, "it is indexed by numbers", *(axes[i] for i in indexed))
     values = [indices[i] for i in indexed]
     picked = broadcast(coupling, call, values, np.broadcast_shapes(*(value.shape for value in values)))
     rest = [axes[i] for i in range(len(axes)) if i not in indexed]
@@ -47,8 +46,7 @@ def masked(coupling: Coupling, call: OpCall) -> None:
     first, mask = given[0], indices[given[0]]
     axes = coupling.axes(x)
     past = first + len(mask.shape)
-    for axis in (*axes[first:past], *coupling.axes(mask)):
-        coupling.pin(call, axis, "a mask is laid over it")
+    coupling.pin(call, "a mask is laid over it", *axes[first:past], *coupling.axes(mask))
     length = 0 if "put" in call.op else call.out.shape[first]
     return _read_or_write(coupling, call, [*axes[:first], coupling.picked(axes[first:past], length), *axes[past:]])
 
@@ -63,15 +61,14 @@ def _read_or_write(coupling: Coupling, call: OpCall, selected: list[Axis]) -> No
         if axis.shape[1] == selected[i + offset].shape[1]:
             coupling.tie(call, selected[i + offset], axis)
         elif axis.shape[1] > 1:
-            coupling.pin(call, axis, "it is written to where a mask says")
+            coupling.pin(call, "it is written to where a mask says", axis)
     return coupling.set(call.out, coupling.axes(call["self"]), call)
 
 
 @rule("nonzero")
 def nonzero(coupling: Coupling, call: OpCall) -> None:
     axes = coupling.axes(call["self"])
-    for axis in axes:
-        coupling.pin(call, axis, "its values are looked at")
+    coupling.pin(call, "its values are looked at", *axes)
     picked, dimensions = call.out.shape
     coupling.set(call.out, [coupling.picked(axes, picked), fixed_axis(dimensions)], call)
 
@@ -80,7 +77,7 @@ def nonzero(coupling: Coupling, call: OpCall) -> None:
 def index_select(coupling: Coupling, call: OpCall) -> None:
     x, indices = call["self"], call["index"]
     d, axes = dimension(call["dim"], len(x.shape)), list(coupling.axes(x))
-    coupling.pin(call, axes[d], "it is indexed by numbers")
+    coupling.pin(call, "it is indexed by numbers", axes[d])
     axes[d] = coupling.axes(indices)[0] if indices.shape else fixed_axis(1)
     coupling.set(call.out, axes, call)
 
@@ -90,8 +87,7 @@ def index_add(coupling: Coupling, call: OpCall) -> None:
     x, source = call["self"], call["source"]
     d = dimension(call["dim"], len(x.shape))
     own, other = coupling.axes(x), coupling.axes(source)
-    coupling.pin(call, own[d], "it is indexed by numbers")
-    coupling.pin(call, other[d], "it is indexed by numbers")
+    coupling.pin(call, "it is indexed by numbers", own[d], other[d])
     axes = [a if i == d else coupling.tie(call, a, b) for i, (a, b) in enumerate(zip(own, other, strict=True))]
     coupling.set(call.out, axes, call)
 
@@ -104,15 +100,14 @@ def gather(coupling: Coupling, call: OpCall) -> None:
     for value in (x, *others):
         if len(value.shape) != len(x.shape):
             return unknown(coupling, call)
-        coupling.pin(call, coupling.axes(value)[d], "it is indexed by numbers")
+        coupling.pin(call, "it is indexed by numbers", coupling.axes(value)[d])
     reference = call["index"] if call.op == "gather" else x
     for value in (x, *others):
         for i, (a, b) in enumerate(zip(coupling.axes(reference), coupling.axes(value), strict=True)):
             if i != d and a.shape[1] == b.shape[1]:
                 coupling.tie(call, a, b)
             elif i != d:
-                coupling.pin(call, a, "only a part of it is indexed")
-                coupling.pin(call, b, "only a part of it is indexed")
+                coupling.pin(call, "only a part of it is indexed", a, b)
     return coupling.set(call.out, coupling.axes(reference), call)
 
 
@@ -121,7 +116,7 @@ def order(coupling: Coupling, call: OpCall) -> None:
     """The results name coordinates by number."""
     x = call["self"]
     d = dimension(-1 if call["dim"] is None else call["dim"], len(x.shape))
-    coupling.pin(call, coupling.axes(x)[d], "its coordinates are ranked")
+    coupling.pin(call, "its coordinates are ranked", coupling.axes(x)[d])
 
     def result_axes(shape: tuple[int, ...]) -> list[Axis]:
         if len(shape) != len(x.shape):

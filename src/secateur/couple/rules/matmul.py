@@ -51,9 +51,8 @@ def _multiply(coupling: Coupling, call: OpCall, left: Value, right: Value) -> li
     coupling.read(a[-1])
     batch = []
     depth = max(len(a), len(b)) - 2
-    for i in range(depth):
-        own = a[i - depth + len(a) - 2] if i - depth + len(a) - 2 >= 0 else fixed_axis(1)
-        other = b[i - depth + len(b) - 2] if i - depth + len(b) - 2 >= 0 else fixed_axis(1)
+    outer = ([*[fixed_axis(1)] * (depth + 2 - len(side)), *side[:-2]] for side in (a, b))
+    for own, other in zip(*outer, strict=True):
         if own.shape[1] == other.shape[1]:
             own = coupling.tie(call, own, other)
             coupling.note_heads(own)
@@ -101,7 +100,7 @@ def grouped_product(coupling: Coupling, call: OpCall) -> None:
     coupling.tie(call, contracted, inputs)
     coupling.read(contracted)
     coupling.contract(weight, 1)
-    coupling.pin(call, experts, "experts are chosen by number")
-    coupling.pin(call, tokens, "tokens are dealt out by number")
+    coupling.pin(call, "experts are chosen by number", experts)
+    coupling.pin(call, "tokens are dealt out by number", tokens)
     coupling.count_macs(call, [tokens, contracted, outputs])
     return coupling.set(call.out, [tokens, outputs], call)

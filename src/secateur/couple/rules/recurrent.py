@@ -61,6 +61,6 @@ def _cell(
         rows = coupling.axes(value)[0]
         if gates > 1:
             gate, rows = coupling.split(call, rows, (gates, inner.shape[1]))
-            coupling.pin(call, gate, "every gate is needed")
+            coupling.pin(call, "every gate is needed", gate)
         coupling.tie(call, rows, inner)
     return output, inner

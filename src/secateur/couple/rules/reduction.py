@@ -22,7 +22,7 @@ def reduce(coupling: Coupling, call: OpCall) -> None:
     names_a_coordinate = call.op in _NAMES_A_COORDINATE or (call.op in ("max", "min") and len(call.outputs) == 2)
     for d in reduced:
         if names_a_coordinate:
-            coupling.pin(call, axes[d], "a coordinate is named by its number")
+            coupling.pin(call, "a coordinate is named by its number", axes[d])
         else:
             coupling.read(axes[d])
     for out in call.outputs:

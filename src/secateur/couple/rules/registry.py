@@ -36,8 +36,7 @@ def rule_for(call: OpCall) -> Rule:
 def unknown(coupling: Coupling, call: OpCall) -> None:
     """Nothing is known about the operator, so everything that it touches stays."""
     for value in call.tensors:
-        for axis in coupling.axes(value):
-            coupling.pin(call, axis, "no rule for this operator")
+        coupling.pin(call, "no rule for this operator", *coupling.axes(value))
     for out in call.outputs:
         coupling.set_fixed(out, call)
 

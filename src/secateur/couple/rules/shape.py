@@ -55,14 +55,10 @@ def expand(coupling: Coupling, call: OpCall) -> None:
     x, out = call["self"], call.out
     new = len(out.shape) - len(x.shape)
     axes = coupling.axes(x)
-    coupling.set(
-        out,
-        [
-            coupling.units.fresh(n) if i < new or x.shape[i - new] != n else axes[i - new]
-            for i, n in enumerate(out.shape)
-        ],
-        call,
-    )
+    wider = [
+        coupling.units.fresh(n) if i < new or x.shape[i - new] != n else axes[i - new] for i, n in enumerate(out.shape)
+    ]
+    coupling.set(out, wider, call)
 
 
 @rule("repeat")
@@ -133,11 +129,11 @@ def _take_strided(coupling: Coupling, call: OpCall, x: Value, d: int, positions:
     length, step = x.shape[d], positions.step
     axes = list(coupling.axes(x))
     if length % step or len(positions) != length // step:
-        coupling.pin(call, axes[d], "every so many-th of it is taken")
+        coupling.pin(call, "every so many-th of it is taken", axes[d])
         axes[d] = fixed_axis(len(positions))
     elif axes[d].size:
         runs, within = coupling.split(call, axes[d], (length // step, step))
-        coupling.pin(call, within, "neighbours go together")
+        coupling.pin(call, "neighbours go together", within)
         axes[d] = runs if len(positions) > 1 else fixed_axis(1)
     else:
         axes[d] = fixed_axis(len(positions))
@@ -147,7 +143,7 @@ def _take_strided(coupling: Coupling, call: OpCall, x: Value, d: int, positions:
 def _take(coupling: Coupling, call: OpCall, x: Value, out: Value, d: int, positions: np.ndarray) -> None:
     axes = list(coupling.axes(x))
     if len(positions) == 1:
-        coupling.pin(call, axes[d][:, positions], "a single coordinate is taken")
+        coupling.pin(call, "a single coordinate is taken", axes[d][:, positions])
     axes[d] = axes[d][:, positions] if len(positions) > 1 else fixed_axis(len(positions))
     coupling.set(out, axes, call)
 
@@ -166,34 +162,23 @@ def split(coupling: Coupling, call: OpCall) -> None:
         for start, value in zip(starts, outputs, strict=True):
             _take(coupling, call, x, value, d, np.arange(start, start + value.shape[d]))
         return None
-    axes = list(coupling.axes(x))
-    if len(set(sizes)) == 1:  # the code makes equal pieces, so the pieces have to stay equal
+    axes, within = list(coupling.axes(x)), None
+    if len(set(sizes)) > 1:
+        coupling.pin(call, "it is split into unequal pieces", axes[d])
+    else:  # the code makes equal pieces, so the pieces have to stay equal
         pieces, within = coupling.split(call, axes[d], (len(sizes), sizes[0])) if sizes[0] > 1 else (axes[d], None)
-        coupling.pin(call, pieces, "the number of pieces stays")
-        for value in outputs:
-            axes[d] = fixed_axis(1) if within is None else within
-            coupling.set(value, axes, call)
-        return None
-    coupling.pin(call, axes[d], "it is split into unequal pieces")
+        coupling.pin(call, "the number of pieces stays", pieces)
     for value in outputs:
-        axes[d] = fixed_axis(value.shape[d])
+        axes[d] = fixed_axis(value.shape[d]) if within is None else within
         coupling.set(value, axes, call)
     return None
 
 
-@rule("select")
+@rule("select", "unbind")
 def select(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     d, axes = dimension(call["dim"], len(x.shape)), coupling.axes(x)
-    coupling.pin(call, axes[d], "a coordinate is picked by its number")
-    coupling.set(call.out, axes[:d] + axes[d + 1 :], call)
-
-
-@rule("unbind")
-def unbind(coupling: Coupling, call: OpCall) -> None:
-    x = call["self"]
-    d, axes = dimension(call["dim"], len(x.shape)), coupling.axes(x)
-    coupling.pin(call, axes[d], "it is taken apart")
+    coupling.pin(call, "it is taken apart" if call.op == "unbind" else "a coordinate is picked by its number", axes[d])
     for value in call.outputs:
         coupling.set(value, axes[:d] + axes[d + 1 :], call)
 
@@ -204,8 +189,7 @@ def roll(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     axes = list(coupling.axes(x))
     if not call["dims"]:
-        for axis in axes:
-            coupling.pin(call, axis, "it is rolled over all axes at once")
+        coupling.pin(call, "it is rolled over all axes at once", *axes)
         return coupling.set(call.out, axes, call)
     for d, shift in zip(dimensions(call["dims"], len(x.shape)), call["shifts"], strict=True):
         axes[d] = np.roll(axes[d], shift, axis=1)
@@ -228,7 +212,7 @@ def constant_pad(coupling: Coupling, call: OpCall) -> None:
         d = len(axes) - 1 - i
         before, after = call["pad"][2 * i : 2 * i + 2]
         if before < 0 or after < 0:
-            coupling.pin(call, axes[d], "it is cropped")
+            coupling.pin(call, "it is cropped", axes[d])
             axes[d] = fixed_axis(out.shape[d])
         elif (before or after) and len(axes[d]):
             added = np.full((len(axes[d]), before + after), FIXED, np.int64)
@@ -245,7 +229,7 @@ def mirrored_pad(coupling: Coupling, call: OpCall) -> None:
     axes = list(coupling.axes(x))
     for i in range(len(call["padding"]) // 2):
         d = len(axes) - 1 - i
-        coupling.pin(call, axes[d], "it is padded with its own neighbours")
+        coupling.pin(call, "it is padded with its own neighbours", axes[d])
         axes[d] = fixed_axis(out.shape[d])
     coupling.set(out, axes, call)
 
@@ -255,6 +239,6 @@ def unfold(coupling: Coupling, call: OpCall) -> None:
     """Tensor.unfold: overlapping windows along one axis."""
     x, out = call["self"], call.out
     d = dimension(call["dimension"], len(x.shape))
-    coupling.pin(call, coupling.axes(x)[d], "windows are laid over it")
+    coupling.pin(call, "windows are laid over it", coupling.axes(x)[d])
     axes = [fixed_axis(out.shape[d]) if i == d else axis for i, axis in enumerate(coupling.axes(x))]
     coupling.set(out, [*axes, fixed_axis(call["size"])], call)
