@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from secateur.base import UsageError
 from secateur.sparse import compiled, native
 
-if TYPE_CHECKING:
-    from secateur.sparse.layers import SparseConv2d, SparseLinear
-
-__all__ = ["LayerCall", "convolution_call", "linear_call", "which", "why_unavailable"]
+__all__ = ["LayerCall", "kernels", "which", "why_unavailable"]
 
 
 class LayerCall(Protocol):
@@ -38,17 +34,8 @@ def why_unavailable() -> str | None:
     return None if find_spec("numba") else native.why_missing()
 
 
-def linear_call(layer: SparseLinear, shape: torch.Size) -> LayerCall:
-    call: LayerCall = _kernels().LinearCall(layer, shape)
-    return call
-
-
-def convolution_call(layer: SparseConv2d, shape: torch.Size) -> LayerCall:
-    call: LayerCall = _kernels().ConvolutionCall(layer, shape)
-    return call
-
-
-def _kernels() -> ModuleType:
+def kernels() -> ModuleType:
+    """Whose `LinearCall` and `ConvolutionCall` make a layer and a shape into a `LayerCall`."""
     if native.why_missing() is None:
         return compiled
     if reason := why_unavailable():

@@ -126,17 +126,10 @@ class _BlockCall:
         strip = max(1, -(-height // strips))
         planes = torch.tensor([strip, (height - 1) % strip + 1])[:, None] * width
         self._offsets = torch.arange(channels) * planes
-        self.part = native.DepthwiseBlock(
-            before.parts[0] if before else native.Prepared(),
-            between.part,
-            after.parts[0],
-            before is not None,
-            math.prod(shape[1:]),
-            (middle.weight.shape[2] - 1) * middle.window.dilation[0] + 1,
-            middle.window.stride[0],
-            strip,
-            self._offsets[1].data_ptr(),
-        )
+        layers = before.parts[0] if before else native.Prepared(), between.part, after.parts[0]
+        rows = (middle.weight.shape[2] - 1) * middle.window.dilation[0] + 1, middle.window.stride[0], strip
+        image = before is not None, math.prod(shape[1:])
+        self.part = native.DepthwiseBlock(*layers, *image, *rows, self._offsets[1].data_ptr())
         self.part.last.source.offsets = self._offsets[0].data_ptr()
         self._held = before, between, after  # as long as their addresses are known here
 

@@ -47,21 +47,9 @@ class DepthwiseCall:
         plain = kernel == (3, 3) and window.padding == window.dilation == (1, 1)
         fits = window.stride == (1, 1) or (window.stride == (2, 2) and shape[3] % 2 == 0)
         self.output_shape = shape[0], outputs, geometry.out_height, geometry.out_width
-        self.part = Depthwise(
-            geometry.margins,
-            weight.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            None,
-            None,
-            geometry.columns.offsets,
-            math.prod(kernel),
-            shape[0],
-            outputs,
-            outputs // window.groups,
-            geometry.out_height,
-            geometry.out_width,
-            geometry.columns.row_stride,
-            ACTIVATIONS.index(layer.activation),
-            window.stride[0] if plain and fits else 0,
-        )
+        weights = weight.data_ptr(), None if bias is None else bias.data_ptr()
+        sizes = math.prod(kernel), shape[0], outputs, outputs // window.groups
+        rows = geometry.out_height, geometry.out_width, geometry.columns.row_stride
+        how = ACTIVATIONS.index(layer.activation), window.stride[0] if plain and fits else 0
+        self.part = Depthwise(geometry.margins, *weights, None, None, geometry.columns.offsets, *sizes, *rows, *how)
         self._held = geometry, weight, bias  # as long as their addresses are known here

@@ -49,7 +49,7 @@ def fold_graph(graph: fx.GraphModule, norms: Sequence[int] | None = None) -> lis
     graph.add_submodule(LAYERS, nn.ModuleList(layer for _, layer in calls))
     limits = [None] * len(calls) if norms is None else norms
     folded = [
-        (_fold_norms(graph, _as_module(node, i), layer, limit), layer)
+        (_fold_norms(graph, _as_module(node, f"{LAYERS}.{i}", "input"), layer, limit), layer)
         for i, ((node, layer), limit) in enumerate(zip(calls, limits, strict=True))
     ]
     for call, layer in folded:
@@ -98,9 +98,10 @@ def _pair(sizes: int | list[int]) -> Pair:
     return both[0], both[-1]
 
 
-def _as_module(node: fx.Node, index: int) -> fx.Node:
+def _as_module(node: fx.Node, module: str, argument: str) -> fx.Node:
+    """A call of the module with one argument of the node, in the place of the node."""
     with node.graph.inserting_before(node):
-        call = node.graph.call_module(f"{LAYERS}.{index}", (arguments(node)["input"],))
+        call = node.graph.call_module(module, (arguments(node)[argument],))
     call.meta = dict(node.meta)
     _bypass(node, call)
     return call
@@ -194,10 +195,7 @@ def _replace_pools(graph: fx.GraphModule) -> None:
     pools = [node for node in graph.graph.nodes if node.target is aten.max_pool2d.default and _plain_pool(node)]
     graph.add_submodule(POOLS, nn.ModuleList(_pool(node) for node in pools))
     for i, node in enumerate(pools):
-        with node.graph.inserting_before(node):
-            call = node.graph.call_module(f"{POOLS}.{i}", (arguments(node)["self"],))
-        call.meta = dict(node.meta)
-        _bypass(node, call)
+        _as_module(node, f"{POOLS}.{i}", "self")
 
 
 def _plain_pool(node: fx.Node) -> bool:

@@ -35,33 +35,14 @@ class Geometry:
         self.plane = rows * phases * phase_width
         self.floats = images * all_channels * self.plane + _ROOM
         self._spans = _spans(width, padding[1], stride[1], phases, phase_width)
-        self.margins = Margins(
-            None,
-            None,
-            self._spans.data_ptr(),
-            images * all_channels,
-            height,
-            width,
-            height * width,
-            padding[0],
-            rows,
-            row_step,
-            phases,
-            phase_width,
-            stride[1],
-        )
+        planes = images * all_channels, height, width, height * width
+        laid_out = padding[0], rows, row_step, phases, phase_width, stride[1]
+        self.margins = Margins(None, None, self._spans.data_ptr(), *planes, *laid_out)
         self._offsets = _offsets(channels, kernel, window.dilation, (self.plane, phases, phase_width))
         row_stride = phases * phase_width * (1 if kernel[0] == 1 else stride[0])
-        self.columns = Columns(
-            None,
-            images * self.out_height * self.out_width,
-            row_stride,
-            all_channels * self.plane,
-            self.out_height,
-            self.out_width,
-            self._offsets.data_ptr(),
-            not self.as_it_is,
-        )
+        strides, output = (row_stride, all_channels * self.plane), (self.out_height, self.out_width)
+        columns, offsets = images * self.out_height * self.out_width, self._offsets.data_ptr()
+        self.columns = Columns(None, columns, *strides, *output, offsets, not self.as_it_is)
 
 
 def _spans(width: int, left: int, step: int, phases: int, phase_width: int) -> Tensor:

@@ -50,7 +50,7 @@ class SparseLinear(nn.Module):
                 f"The input has the shape {tuple(shape)}, but the layer takes {self.matrix.columns} features."
             )
         self._check()
-        return backend.linear_call(self, shape)
+        return cast(backend.LayerCall, backend.kernels().LinearCall(self, shape))
 
     def _check(self) -> None:
         _require_plain([self.matrix], self.bias)
@@ -97,7 +97,7 @@ class SparseConv2d(nn.Module):
 
     def _prepare(self, shape: torch.Size) -> backend.LayerCall:
         self.require_fitting(shape)
-        return backend.convolution_call(self, shape)
+        return cast(backend.LayerCall, backend.kernels().ConvolutionCall(self, shape))
 
     def require_fitting(self, shape: torch.Size) -> None:
         """Refuses an input of another shape, and buffers that a kernel would misread."""

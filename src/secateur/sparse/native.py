@@ -159,29 +159,12 @@ def _use(instruction_set: str) -> bool:
 def prepare(matrix: PackedMatrix, columns: Columns, *, stride: int, bias: Tensor | None, activation: str) -> Prepared:
     """What stays the same for all inputs of one shape; `stride` leads from one example or image of the output to the
     next. It points into the buffers of the matrix and the bias, and is of use only as long as they are there."""
-    return Prepared(
-        _Matrix(
-            matrix.rows,
-            matrix.columns,
-            matrix.panel_width,
-            matrix.panels,
-            matrix.block,
-            matrix.indices.element_size(),
-            matrix.starts.data_ptr(),
-            matrix.order.data_ptr(),
-            matrix.indices.data_ptr(),
-            matrix.values.data_ptr(),
-        ),
-        columns,
-        _Finish(
-            None,
-            None if bias is None else bias.data_ptr(),
-            None,
-            stride,
-            columns.out_height * columns.out_width,
-            ACTIVATIONS.index(activation),
-        ),
-    )
+    sizes = matrix.rows, matrix.columns, matrix.panel_width, matrix.panels, matrix.block, matrix.indices.element_size()
+    parts = (part.data_ptr() for part in (matrix.starts, matrix.order, matrix.indices, matrix.values))
+    addresses = None, None if bias is None else bias.data_ptr(), None
+    plane = columns.out_height * columns.out_width
+    finish = _Finish(*addresses, stride, plane, ACTIVATIONS.index(activation))
+    return Prepared(_Matrix(*sizes, *parts), columns, finish)
 
 
 def run(prepared: Prepared, data: int, residual: int | None, output: int) -> None:

@@ -61,13 +61,8 @@ class ConvolutionCall:
 
 
 def _parts(matrix: PackedMatrix) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], int]:
-    return (
-        matrix.starts.numpy(),
-        matrix.rows_walked(),
-        matrix.indices.numpy(),
-        matrix.values.numpy(),
-        matrix.panel_width,
-    )
+    starts, indices, values = (part.numpy() for part in (matrix.starts, matrix.indices, matrix.values))
+    return starts, matrix.rows_walked(), indices, values, matrix.panel_width
 
 
 def _finish(output: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str) -> None:

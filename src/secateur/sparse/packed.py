@@ -66,7 +66,7 @@ class PackedMatrix(nn.Module):
             raise UsageError(f"There are no kernels for blocks of {block}; choose 1 or 4.")
         if rows % block:
             raise UsageError(f"{rows} rows do not divide into blocks of {block}; pack them one by one.")
-        blocks = _in_blocks(weight, block)
+        blocks = weight.detach().float().contiguous().numpy().reshape(rows // block, block, columns)
         kept = (blocks != 0).any(1)
         panels = max(1, -(-columns // (_WIDEST_PANEL if one_example else _panel_width(kept, block))))
         width = max(1, -(-columns // panels))
@@ -205,8 +205,3 @@ def _first_of_group(blocks: int, block: int) -> NDArray[np.int64]:
     """For every block of rows, that with which its group begins."""
     here = np.arange(blocks)
     return here - here % (_GROUP // block)
-
-
-def _in_blocks(weight: Tensor, block: int) -> NDArray[np.float32]:
-    rows, columns = weight.shape
-    return weight.detach().float().contiguous().numpy().reshape(rows // block, block, columns)

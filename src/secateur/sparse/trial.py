@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from secateur.base import as_call, copied, copy_of_model
 from secateur.bench import Timing, cpu_clock, largest_difference, time_in_turns, torch_threads
@@ -130,7 +130,7 @@ class _Trial:
     def _try(self, block: int, inputs: tuple[Any, ...]) -> None:
         """Takes the place of an earlier try that was slower."""
         packed = self.layer.packed(block, inputs[0])
-        difference = _difference(self.layer(*inputs), packed(*inputs))
+        difference = largest_difference([self.layer(*inputs).numpy()], [packed(*inputs).numpy()])
         if difference > TOLERANCE:
             self.choice = replace(self.choice, reason=f"differs from dense by {difference:.1e} of the largest output")
             return
@@ -159,10 +159,6 @@ def _blocks(layer: DenseLayer) -> tuple[int, ...]:
     kept = layer.weight.flatten(1) != 0
     in_blocks = 4 * int(kept.unflatten(0, (-1, 4)).any(1).sum())
     return (4, 1) if in_blocks <= STORED_FOR_A_BLOCK * int(kept.sum()) else (1,)
-
-
-def _difference(dense: Tensor, sparse: Tensor) -> float:
-    return largest_difference([dense.numpy()], [sparse.numpy()])
 
 
 def time_against_dense(dense: Callable[[], Any], sparse: Callable[[], Any], threads: int) -> tuple[Timing, Timing]:
