@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 import secateur
 from secateur import Channels, Target, Zeros
+from secateur.plans import Options
 from tests.support.models import ConvNet
 
 IMAGE = torch.zeros(2, 4, 4, 4)
@@ -49,6 +50,12 @@ def test_cuts_of_channels_are_the_same_written_short_and_long(short: dict[str, A
     torch.manual_seed(0)
     model = ConvNet()
     assert secateur.plan_channels(model, IMAGE, **short) == secateur.plan_channels(model, IMAGE, long)
+
+
+def test_editors_know_the_options_of_all_three() -> None:
+    """Where a score may be more for channels than for weights, the wider type counts."""
+    told = get_type_hints(Zeros) | get_type_hints(Channels) | get_type_hints(Target)
+    assert get_type_hints(Options) == {option: told[option] for option in told.keys() - {"amount", "goal", "_"}}
 
 
 def test_prune_takes_them_as_well(convnet: ConvNet, loaders: Loaders) -> None:

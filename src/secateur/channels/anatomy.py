@@ -46,15 +46,7 @@ class Anatomy:
     def __str__(self) -> str:
         rows = [("group", "units", "", "layers it couples", "parameters", "MACs")]
         rows += [
-            (
-                group.name,
-                f"{group.units:,}",
-                group.kind,
-                some_of(group.layers),
-                f"{group.parameters:,}",
-                f"{group.macs:,}",
-            )
-            for group in self.groups
+            (g.name, f"{g.units:,}", g.kind, some_of(g.layers), f"{g.parameters:,}", f"{g.macs:,}") for g in self.groups
         ]
         head = (
             f"{count_text(len(self.groups), 'group')} can be cut; "
@@ -77,16 +69,7 @@ def inspect(model: nn.Module, example_inputs: Any) -> Anatomy:
     for bundle in dissection.bundles:
         names = [dissection.name(group) for group in bundle.groups]
         for group, name in zip(bundle.groups, names, strict=True):
-            one_left = {group.index: 1 / len(group)}
-            summaries.append(
-                GroupSummary(
-                    name,
-                    dissection.layers(group),
-                    dissection.kind(group),
-                    len(group),
-                    tuple(other for other in names if other != name),
-                    round(parameters.saved(one_left)),
-                    round(macs.saved(one_left)),
-                )
-            )
+            tied_to = tuple(other for other in names if other != name)
+            saved = (round(cost.saved({group.index: 1 / len(group)})) for cost in (parameters, macs))
+            summaries.append(GroupSummary(*dissection.told(group), len(group), tied_to, *saved))
     return Anatomy(tuple(summaries), dissection.left_alone, round(parameters.total({})), round(macs.total({})))

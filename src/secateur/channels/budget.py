@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secateur.channels.rounding import Alignment
-from secateur.couple import Bundle, Group
+from secateur.couple import Bundle, Group, Ids
 
 __all__ = [
     "NO_UNITS",
@@ -25,7 +25,7 @@ __all__ = [
 
 ScoresByGroup = Mapping[int, NDArray[np.float64]]
 """By the index of a group, one number for each of its units."""
-NO_UNITS: NDArray[np.int64] = np.empty(0, np.int64)
+NO_UNITS: Ids = np.empty(0, np.int64)
 
 # A search may choose any width, so it need not take one that is sure to be slow.
 _SEARCH_STEP = 4
@@ -46,22 +46,35 @@ class Budget:
 
 
 def choose_steps(
-    amounts: Mapping[Bundle, float],
-    shares: Mapping[Bundle, float],
-    scores: ScoresByGroup,
-    gone: NDArray[np.int64],
-    budget: Budget,
+    amounts: Mapping[Bundle, float], shares: Mapping[Bundle, float], scores: ScoresByGroup, gone: Ids, budget: Budget
 ) -> dict[Bundle, int]:
     """How many steps each bundle loses in all: `amounts` are what was asked for, and `shares` what that means for the
-    bundle as it is now."""
-    if budget.scope == "global":
-        return _global_steps(amounts, shares, scores, set(gone.tolist()), budget)
-    return {bundle: steps_for(bundle, share, budget) for bundle, share in shares.items()}
+    bundle as it is now. With scope "global", the steps of all bundles with the same amount are ranked together."""
+    if budget.scope == "layer":
+        return {bundle: steps_for(bundle, share, budget) for bundle, share in shares.items()}
+    known, chosen = set(gone.tolist()), {}
+    for amount in sorted(set(amounts.values())):
+        pool = [bundle for bundle in shares if amounts[bundle] == amount]
+        ranked = sorted(
+            (score, i, step)
+            for i, bundle in enumerate(pool)
+            for step, score in enumerate(_step_scores(bundle, scores, known))
+        )
+        removed = [0] * len(pool)
+        wanted = sum(shares[bundle] * bundle.units for bundle in pool)
+        taken = 0.0
+        for _, i, _ in ranked:
+            bundle = pool[i]
+            cost = bundle.units / bundle.steps
+            if removed[i] < bundle.steps - max(1, ceil(budget.floor * bundle.steps)) and taken + cost / 2 <= wanted:
+                removed[i] += 1
+                taken += cost
+        for bundle, count in zip(pool, removed, strict=True):
+            chosen[bundle] = _rounded(bundle, count, budget, budget.floor)
+    return chosen
 
 
-def lowest_units(
-    steps: Mapping[Bundle, int], scores: ScoresByGroup, gone: NDArray[np.int64] = NO_UNITS
-) -> NDArray[np.int64]:
+def lowest_units(steps: Mapping[Bundle, int], scores: ScoresByGroup, gone: Ids = NO_UNITS) -> Ids:
     """The units that go when each bundle loses so many steps: those that are gone, and the lowest-scoring others."""
     known, dead = set(gone.tolist()), [gone]
     for bundle, lost in steps.items():
@@ -98,36 +111,6 @@ def _rounded(bundle: Bundle, removed: float, budget: Budget, floor: float = 0.0)
     return max(0, steps - kept)
 
 
-def _global_steps(
-    amounts: Mapping[Bundle, float],
-    shares: Mapping[Bundle, float],
-    scores: ScoresByGroup,
-    gone: set[int],
-    budget: Budget,
-) -> dict[Bundle, int]:
-    """The lowest-scoring steps of all bundles with the same amount, ranked together."""
-    chosen: dict[Bundle, int] = {}
-    for amount in sorted(set(amounts.values())):
-        pool = [bundle for bundle in shares if amounts[bundle] == amount]
-        ranked = sorted(
-            (score, i, step)
-            for i, bundle in enumerate(pool)
-            for step, score in enumerate(_step_scores(bundle, scores, gone))
-        )
-        removed = [0] * len(pool)
-        wanted = sum(shares[bundle] * bundle.units for bundle in pool)
-        taken = 0.0
-        for _, i, _ in ranked:
-            bundle = pool[i]
-            cost = bundle.units / bundle.steps
-            if removed[i] < bundle.steps - max(1, ceil(budget.floor * bundle.steps)) and taken + cost / 2 <= wanted:
-                removed[i] += 1
-                taken += cost
-        for bundle, count in zip(pool, removed, strict=True):
-            chosen[bundle] = _rounded(bundle, count, budget, budget.floor)
-    return chosen
-
-
 def _step_scores(bundle: Bundle, scores: ScoresByGroup, gone: set[int]) -> NDArray[np.float64]:
     """The mean score of each step, lowest first, every group relative to its own mean."""
     total = np.zeros(bundle.steps)
@@ -139,7 +122,7 @@ def _step_scores(bundle: Bundle, scores: ScoresByGroup, gone: set[int]) -> NDArr
     return total / len(bundle.groups)
 
 
-def lowest_first(group: Group, scores: NDArray[np.float64], gone: set[int]) -> NDArray[np.int64]:
+def lowest_first(group: Group, scores: NDArray[np.float64], gone: set[int]) -> Ids:
     """Positions of units by score; those that are gone come first, so that an amount counts them in."""
     alive = np.asarray([unit not in gone for unit in group.units.tolist()])
     return np.lexsort((np.arange(len(group)), scores, alive))

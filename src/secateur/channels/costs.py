@@ -6,15 +6,14 @@ change touches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 
 from torch import nn
 
 from secateur.channels.dissection import Dissection
-from secateur.couple import Shares, Width
+from secateur.couple import Axis, Shares
 
 __all__ = ["Costs", "Term", "bytes_of", "macs_of", "parameters_of"]
 
@@ -27,17 +26,11 @@ class Term:
 
 class Costs:
     def __init__(self, terms: Iterable[Term], fixed: float = 0.0) -> None:
-        self.terms: Sequence[Term] = []
-        self.fixed = fixed
-        kept = []
-        for term in terms:
-            if term.groups:
-                kept.append(term)
-            else:
-                self.fixed += term.at({})
-        self.terms = kept
+        given = list(terms)
+        self.terms = [term for term in given if term.groups]
+        self.fixed = sum((term.at({}) for term in given if not term.groups), fixed)
         self._of_group: dict[int, list[int]] = {}
-        for i, term in enumerate(kept):
+        for i, term in enumerate(self.terms):
             for group in term.groups:
                 self._of_group.setdefault(group, []).append(i)
 
@@ -71,21 +64,18 @@ def _of_tensors(dissection: Dissection, weights: dict[str, int], module: nn.Modu
         if name is None:
             continue
         seen.add(name)
-        lengths = [dissection.widths(axis) for axis in dissection.coupling.axes(leaf)]
-        groups = frozenset().union(*(length.groups for length in lengths))
-        terms.append(Term(groups, partial(_product, lengths, weights[name])))
+        terms.append(_product(dissection, dissection.coupling.axes(leaf), weights[name]))
     return Costs(terms, sum(weights[name] * tensors[name].numel() for name in weights if name not in seen))
 
 
 def macs_of(dissection: Dissection) -> Costs:
     """Multiply-adds of one example; what does not depend on the batch counts whole."""
-    terms = []
-    for contraction in dissection.coupling.contractions:
-        lengths = [dissection.widths(axis) for axis in contraction.axes]
-        groups = frozenset().union(*(length.groups for length in lengths))
-        terms.append(Term(groups, partial(_product, lengths, contraction.factor, examples=contraction.examples)))
-    return Costs(terms)
+    contractions = dissection.coupling.contractions
+    return Costs(_product(dissection, each.axes, each.factor, each.examples) for each in contractions)
 
 
-def _product(lengths: Sequence[Width], factor: int, shares: Shares, examples: int = 1) -> int:
-    return factor * prod(length.at(shares) for length in lengths) // examples
+def _product(dissection: Dissection, axes: Iterable[Axis], factor: int, examples: int = 1) -> Term:
+    """Of the lengths of axes."""
+    lengths = [dissection.widths(axis) for axis in axes]
+    groups = frozenset().union(*(length.groups for length in lengths))
+    return Term(groups, lambda shares: factor * prod(length.at(shares) for length in lengths) // examples)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from glob import escape
 from typing import Any
 
@@ -11,21 +10,10 @@ from torch import nn
 
 from secateur.base import matches_any, require_known
 from secateur.channels.dissection import Dissection, dissect
+from secateur.channels.sensitivity_curves import CutGroup
 from secateur.couple import Bundle
 
-__all__ = ["CutGroup", "find_cut_groups"]
-
-
-@dataclass(frozen=True)
-class CutGroup:
-    name: str
-    """As plans print it; of groups that have to be cut together, that of the first."""
-    key: str
-    """The layer or parameter that `per_layer` names to cut this group and no other."""
-    members: tuple[str, ...]
-    """The names of all groups in it."""
-    layers: tuple[str, ...]
-    units: int
+__all__ = ["find_cut_groups"]
 
 
 def find_cut_groups(model: nn.Module, example_inputs: Any, keep: Sequence[str]) -> list[CutGroup]:

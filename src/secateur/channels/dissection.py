@@ -140,6 +140,10 @@ class Dissection:
     def kind(self, group: Group) -> str:
         return "heads" if group.is_heads and group.alternatives else "channels"
 
+    def told(self, group: Group) -> tuple[str, tuple[str, ...], str]:
+        """Name, layers and kind of a group, as tables tell them."""
+        return self.name(group), self.layers(group), self.kind(group)
+
     def sum_by_unit(self, group: Group, member: Member, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Numbers for the coordinates of a member, added up for each unit of the group."""
         axis = self.coupling.axes(member.leaf)[member.axis]

@@ -127,8 +127,7 @@ def _require_all_covered(
     for name, indices in kept.items():
         for _, member in _made_by(name, dissection):
             left = removal.alive(dissection.coupling.axes(member.leaf)[member.axis])
-            if (left & ~_stays(name, indices, member)).any():
-                channel = int(np.flatnonzero(left & ~_stays(name, indices, member))[0])
+            for channel in np.flatnonzero(left & ~_stays(name, indices, member)):
                 raise UsageError(
                     f"keep_indices leaves out channel {channel} of {name!r}, which cannot be cut; keep it."
                 )

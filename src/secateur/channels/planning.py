@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from torch import nn
 
-from secateur.base import Amount, UsageError, batch_of, cache_folder, named, require_module, unwrap, with_batch
+from secateur.base import Amount, UsageError, named, require_module, unwrap, with_batch
 from secateur.channels.budget import Budget
 from secateur.channels.dissection import dissect
 from secateur.channels.given import find_given
@@ -16,8 +15,8 @@ from secateur.channels.rounding import find_alignment
 from secateur.channels.scores import ChannelScorer
 from secateur.channels.select import NothingToCut, by_amounts, find_cuttable, plan_of, select
 from secateur.channels.target.importance import by_score, by_sensitivity
-from secateur.channels.target.meet import Bench, Search, meet_goal
-from secateur.plans import Channels, Plan, Target, Zeros, as_request
+from secateur.channels.target.meet import Search, meet_target
+from secateur.plans import Channels, Options, Plan, Target, Zeros, as_request
 
 __all__ = ["NothingToCut", "plan_channels"]
 
@@ -30,7 +29,7 @@ def plan_channels(
     target: str | None = None,
     previous: Plan | None = None,
     progress: bool = True,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Plan:
     """Ranks the channels and heads of `model` and plans the removal of the `amount` that matters least.
 
@@ -58,26 +57,17 @@ def plan_channels(
     cuttable = find_cuttable(dissection, scorer, named("keep", request.keep, module), request.per_layer or {}, given)
     alignment = find_alignment(module, dissection, request.multiple_of, previous)
     budget = Budget(request.scope, alignment, request.floor)
-    make_plan = partial(
-        plan_of,
-        dissection=dissection,
-        module=module,
-        scope=budget.scope,
-        score=scorer.name,
-        example_inputs=example_inputs,
-    )
     if isinstance(request, Channels):
         cuttable = cuttable.with_amount(request.amount, given)
-        choose = by_amounts(cuttable.amounts, scorer, given, budget, request.iterations, previous)
-        plan = make_plan(select(dissection, cuttable, choose))
+        choose = by_amounts(cuttable, scorer, given, budget, request.iterations, previous)
+        selection = select(dissection, cuttable, choose)
+        plan = plan_of(selection, dissection, module, budget.scope, scorer.name, example_inputs)
         alignment.warn_of(plan.groups)
         return plan
-    importance = by_score(dissection)
-    if request.sensitivity is not None:
-        importance = by_sensitivity(request.sensitivity, dissection)
-    bench = Bench(request.runtime, request.threads, batch_of(example_inputs), example_inputs, cache_folder(), progress)
-    search = Search(dissection, module, cuttable, scorer, given, budget, importance)
-    return meet_goal(request.parsed_goal, search, bench, make_plan)
+    measured = request.sensitivity
+    importance = by_score(dissection) if measured is None else by_sensitivity(measured, dissection)
+    search = Search(dissection, module, example_inputs, cuttable, scorer, given, budget, importance)
+    return meet_target(request, search, progress)
 
 
 def _request(

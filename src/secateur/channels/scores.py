@@ -8,7 +8,7 @@ the numbers of a group, those count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ from secateur.base import UsageError, require_one_of
 from secateur.capture import Value, find_sites, mean_magnitudes
 from secateur.channels.budget import NO_UNITS, ScoresByGroup
 from secateur.channels.dissection import Dissection
-from secateur.couple import Bundle, Group, Member, Removal
+from secateur.couple import Bundle, Group, Ids, Member, Removal
 from secateur.plans import Score
-from secateur.weights import SCORES, Weight, check_finite, l1, l2, score_weight
+from secateur.weights import SCORES, ScoreFunction, Weight, check_finite, l1, l2, score_weight
 
 __all__ = ["CHANNEL_SCORES", "ChannelScorer"]
 
@@ -52,7 +52,7 @@ class ChannelScorer:
         self.on_meta = any(parameter.device.type == "meta" for parameter in module.parameters())
         self.score = "none" if self.on_meta else score
         self.name = "none" if self.on_meta else self.name
-        self.function: Callable[[str, Tensor], Tensor] | None = score if callable(score) else SCORES.get(score)
+        self.function: ScoreFunction | None = score if callable(score) else SCORES.get(score)
         self._tensors = dict(module.named_parameters(remove_duplicate=False))
         self._activations: Mapping[int, Scores] = {}
         if self.score == "activation":
@@ -68,7 +68,7 @@ class ChannelScorer:
             return "no layer reads its channels directly"
         return None
 
-    def scores_of(self, bundles: Iterable[Bundle], dead: NDArray[np.int64] = NO_UNITS) -> ScoresByGroup:
+    def scores_of(self, bundles: Iterable[Bundle], dead: Ids = NO_UNITS) -> ScoresByGroup:
         """One number for each unit of the bundles' groups, over what is left without the dead units."""
         removal = self.dissection.removal(dead)
         return {group.index: self._scores(group, removal) for bundle in bundles for group in bundle.groups}
@@ -130,7 +130,7 @@ def _mean_activations(module: nn.Module, dissection: Dissection, data: Iterable[
     units, coupling = dissection.coupling.units, dissection.coupling
     group_of = dissection.group_of_unit()
     at: dict[int, tuple[int, int]] = {}
-    rows: dict[tuple[int, int], NDArray[np.int64]] = {}
+    rows: dict[tuple[int, int], Ids] = {}
 
     def wanted(value: Value, axis: int) -> bool:
         resolved = units.resolve(coupling.axes(value)[axis])
@@ -153,7 +153,7 @@ def _mean_activations(module: nn.Module, dissection: Dissection, data: Iterable[
     }
 
 
-def _mean_by_unit(group: Group, rows: NDArray[np.int64], by_coordinate: Scores) -> Scores:
+def _mean_by_unit(group: Group, rows: Ids, by_coordinate: Scores) -> Scores:
     ones = group.sum_by_unit(rows, np.ones_like(by_coordinate))
     return group.sum_by_unit(rows, by_coordinate) / np.maximum(ones, 1)
 

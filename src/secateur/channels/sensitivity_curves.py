@@ -24,7 +24,7 @@ from secateur.base import (
     write_text,
 )
 
-__all__ = ["GroupCurve", "Sensitivity"]
+__all__ = ["CutGroup", "GroupCurve", "Sensitivity"]
 
 _STEEPER = 2.0
 """Beyond the last amount a loss is taken to rise so many times as fast as it ever did before."""
@@ -39,16 +39,21 @@ def _shares_rise(points: tuple[Point, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class GroupCurve:
+class CutGroup:
     """One group, or several that have to be cut together."""
 
     name: str
+    """As plans print it; of several groups, that of the first."""
     key: str
     """The layer or parameter that `per_layer` names to cut this group and no other."""
     members: tuple[str, ...]
     """The names of all groups in it."""
     layers: tuple[str, ...]
     units: Count
+
+
+@dataclass(frozen=True)
+class GroupCurve(CutGroup):
     points: Annotated[tuple[Point, ...], Must(_shares_rise, "does not rise from 0 to 1")]
 
     def losses(self, dense: float) -> list[tuple[float, float]]:

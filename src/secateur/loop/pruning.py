@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from accelerate import Accelerator
 from torch import nn
@@ -42,7 +42,7 @@ from secateur.loop.run_folder import RunFolder
 from secateur.loop.state import State
 from secateur.loop.task import Loss, Metric, Task, accuracy, classification_loss
 from secateur.loop.tuner import Tuner, lent_accelerator
-from secateur.plans import Masks, Request, Schedule, requested
+from secateur.plans import Masks, Options, Request, Schedule, requested
 
 __all__ = ["prune", "train"]
 
@@ -69,7 +69,7 @@ def prune(
     accelerator: Accelerator | None = None,
     progress: bool | Display = True,
     tolerance: float = 0.02,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Result:
     """Trains (if asked), ranks, prunes and fine-tunes a copy of `model`, and tells what each stop did to it.
 
@@ -110,25 +110,12 @@ def prune(
     original = train_epochs if original_epochs is None else require_epochs("original_epochs", original_epochs)
     finetune_epochs, note = _finetuning(finetune, original, original_epochs is not None)
     pruner = Pruner(request, schedule, example_inputs, trains_first=train_epochs > 0)
-    run = _Run(
-        model=model,
-        task=Task(train_data, eval_data, loss, metric),
-        recipe=recipe or Recipe(),
-        settings={
-            "schedule": schedule,
-            "cuts": cuts,
-            "train": train_epochs,
-            "finetune": finetune_epochs,
-            "example_inputs": _inputs_digest(example_inputs, request),
-            **request_as_json(request),
-        },
-        run_dir=run_dir,
-        seed=seed,
-        accelerator=accelerator,
-        progress=progress,
-        tolerance=tolerance,
-        note=note,
-    )
+    # The values of the inputs count only where a score is made of them.
+    inputs = None if example_inputs is None else digest_of_inputs(example_inputs, request.score == "activation")
+    task = Task(train_data, eval_data, loss, metric)
+    stops = {"schedule": schedule, "cuts": cuts, "train": train_epochs, "finetune": finetune_epochs}
+    settings = {**stops, "example_inputs": inputs, **request_as_json(request)}
+    run = _Run(model, task, recipe or Recipe(), settings, run_dir, seed, accelerator, progress, tolerance, note)
     return run.walk(lambda batches: make_agenda(schedule, cuts, train_epochs, finetune_epochs, batches), pruner)
 
 
@@ -141,13 +128,6 @@ def _finetuning(finetune: float | str | None, original: float, original_given: b
             f'original_epochs belongs to a share such as finetune="15%", and finetune is {finetune!r}; leave one out.'
         )
     return parse_epochs(finetune, original), ""
-
-
-def _inputs_digest(example_inputs: Any, request: Request) -> str | None:
-    """The values count only where a score is made of them."""
-    if example_inputs is None:
-        return None
-    return digest_of_inputs(example_inputs, values=request.score == "activation")
 
 
 def train(
@@ -182,16 +162,8 @@ def train(
         progress: whether to show a progress bar, or a display of your own.
     """
     train_epochs = require_epochs("epochs", epochs)
-    run = _Run(
-        model=model,
-        task=Task(train_data, eval_data, loss, metric),
-        recipe=recipe or Recipe(),
-        settings={"train": train_epochs},
-        run_dir=run_dir,
-        seed=seed,
-        accelerator=accelerator,
-        progress=progress,
-    )
+    task, settings = Task(train_data, eval_data, loss, metric), {"train": train_epochs}
+    run = _Run(model, task, recipe or Recipe(), settings, run_dir, seed, accelerator, progress)
     return run.walk(lambda batches: make_training_agenda(train_epochs, batches), None)
 
 

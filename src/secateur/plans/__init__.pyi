@@ -1,4 +1,5 @@
 from secateur.plans.cuts import Channels as Channels
+from secateur.plans.cuts import Options as Options
 from secateur.plans.cuts import Request as Request
 from secateur.plans.cuts import Schedule as Schedule
 from secateur.plans.cuts import Scope as Scope

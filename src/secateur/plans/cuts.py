@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypedDict, TypeVar
 
 from torch import Tensor, nn
 
@@ -19,6 +19,7 @@ from secateur.plans.plan import Plan
 
 __all__ = [
     "Channels",
+    "Options",
     "Request",
     "Schedule",
     "Scope",
@@ -217,6 +218,26 @@ class Target(_ChannelRequest):
     def parsed_goal(self) -> Goal:
         """The goal, whether it was given as text or not."""
         return self.goal if isinstance(self.goal, Goal) else parse_goal(self.goal)
+
+
+class Options(TypedDict, total=False):
+    """Of all three together, as keywords of `prune` and the planners: type checkers and editors read them here."""
+
+    scope: Scope
+    keep: Sequence[str | nn.Module]
+    per_layer: Mapping[str, Amount] | None
+    score: Score | Mapping[str, Sequence[float] | Tensor]
+    pattern: str | None
+    include: Sequence[str | nn.Module]
+    keep_indices: Mapping[str, Sequence[int]] | None
+    multiple_of: int | None
+    floor: float
+    data: Iterable[Any]
+    iterations: int
+    runtime: str
+    batch: int | None
+    threads: int
+    sensitivity: Any
 
 
 Request = Zeros | Channels | Target

@@ -128,18 +128,7 @@ class _Recovery:
     recipe: Recipe
 
     def __call__(self, model: nn.Module) -> float:
-        task = self.task
-        tuned = train(
-            model,
-            self.epochs,
-            train_data=task.train_data,
-            eval_data=task.eval_data,
-            loss=task.loss,
-            metric=task.metric,
-            recipe=self.recipe,
-            progress=False,
-        )
-        return tuned.after
+        return train(model, self.epochs, **vars(self.task), recipe=self.recipe, progress=False).after
 
     def __str__(self) -> str:
         return f"{self.epochs:g} epochs of {len(self.task.train_data)} batches, {recipe_as_text(self.recipe)}"
@@ -195,7 +184,7 @@ def _on_device(eval_data: Any, device: torch.device) -> Any:
 
 def _curve(group: CutGroup, points: Sequence[tuple[float, float] | None]) -> GroupCurve:
     found = dict(point for point in points if point is not None)
-    return GroupCurve(group.name, group.key, group.members, group.layers, group.units, tuple(sorted(found.items())))
+    return GroupCurve(**vars(group), points=tuple(sorted(found.items())))
 
 
 def _fingerprint(model: nn.Module, eval_data: Any, metric: Metric, score: Score, keep: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from secateur.weights.prunable import check_finite as check_finite
 from secateur.weights.prunable import find_weights as find_weights
 from secateur.weights.rank import CHUNK as CHUNK
 from secateur.weights.score import SCORES as SCORES
+from secateur.weights.score import ScoreFunction as ScoreFunction
 from secateur.weights.score import l1 as l1
 from secateur.weights.score import l2 as l2
 from secateur.weights.score import score_weight as score_weight

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -25,17 +26,17 @@ from secateur.base import (
     some_of,
     unwrap,
 )
-from secateur.plans import LayerMask, Masks, Scope, Zeros, as_request
+from secateur.plans import LayerMask, Masks, Options, Scope, Zeros, as_request
 from secateur.weights.pattern import Block, NofM, parse_pattern
 from secateur.weights.prunable import Weight, check_finite, find_weights
 from secateur.weights.rank import CHUNK, Cutoff, find_cutoff, select
-from secateur.weights.score import l1, resolve_score, score_weight
+from secateur.weights.score import ScoreFunction, l1, resolve_score, score_weight
 
 __all__ = ["plan_weights"]
 
 
 def plan_weights(
-    model: nn.Module, amount: Amount | Zeros | None = None, *, previous: Masks | None = None, **options: Any
+    model: nn.Module, amount: Amount | Zeros | None = None, *, previous: Masks | None = None, **options: Unpack[Options]
 ) -> Masks:
     """Ranks the weights of `model` and selects the `amount` that matters least.
 
@@ -109,13 +110,13 @@ def _pools(
                 yield pool, share
 
 
+@dataclass(frozen=True)
 class _Ranker:
     """Prunes a pool of weights to an exact count, by single weights or by blocks."""
 
-    def __init__(self, function: Callable[[str, Tensor], Tensor], block: Block | None, previous: Masks | None) -> None:
-        self.function = function
-        self.block = block
-        self.previous = previous
+    function: ScoreFunction
+    block: Block | None
+    previous: Masks | None
 
     def prune(self, pool: Sequence[Weight], share: float) -> dict[str, LayerMask]:
         # Magnitudes of float32 and narrower rank exactly in float32; any other score may come in float64.
@@ -177,9 +178,7 @@ def _select_packed(scores: Tensor, cutoff: Cutoff, wide: bool) -> tuple[np.ndarr
     return np.concatenate(packed) if packed else np.empty(0, np.uint8), cutoff
 
 
-def _prune_n_of_m(
-    weight: Weight, pattern: NofM, function: Callable[[str, Tensor], Tensor], previous: Masks | None
-) -> LayerMask:
+def _prune_n_of_m(weight: Weight, pattern: NofM, function: ScoreFunction, previous: Masks | None) -> LayerMask:
     assert weight.input_dim is not None
     scores = score_weight(weight, function)
     if previous is not None and weight.name in previous.layers:
@@ -200,17 +199,12 @@ def _fitted(
     if asked:
         raise UsageError(f"{asked[0]} has no input dimension for a pattern to run along; leave it out of include.")
     left_alone += [LeftAlone(weight.name, "which of its dimensions is the input is unknown") for weight in unclear]
-    fitted = [weight for weight in weights if weight.input_dim is not None]
-    _require_fit(fitted, pattern)
-    return fitted
-
-
-def _require_fit(weights: Iterable[Weight], pattern: NofM | Block) -> None:
     misfits = [w for w in weights if w.input_dim is not None and not pattern.fits(w.tensor.shape, w.input_dim)]
     if misfits:
         shown = some_of([f"{w.name} {tuple(w.tensor.shape)}" for w in misfits], 5)
         names = ", ".join(repr(w.name) for w in misfits[:5]) + (", …" if len(misfits) > 5 else "")
         raise UsageError(f"The pattern {pattern} does not divide {shown}; leave them dense with keep=[{names}].")
+    return [weight for weight in weights if weight.input_dim is not None]
 
 
 def _require_contained(previous: Masks, weights: Sequence[Weight], pattern: NofM | Block | None) -> None:

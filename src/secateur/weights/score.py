@@ -18,6 +18,8 @@ from secateur.weights.prunable import Weight
 
 __all__ = ["SCORES", "resolve_score", "score_weight"]
 
+ScoreFunction = Callable[[str, Tensor], Tensor]
+
 
 def l1(name: str, weight: Tensor) -> Tensor:
     """The magnitude |w|."""
@@ -42,17 +44,17 @@ def random(name: str, weight: Tensor) -> Tensor:
     return torch.rand(weight.shape, generator=generator).to(weight.device)
 
 
-SCORES: dict[str, Callable[[str, Tensor], Tensor]] = {"l1": l1, "l2": l2, "taylor": taylor, "random": random}
+SCORES: dict[str, ScoreFunction] = {"l1": l1, "l2": l2, "taylor": taylor, "random": random}
 
 
-def resolve_score(score: Score) -> Callable[[str, Tensor], Tensor]:
+def resolve_score(score: Score) -> ScoreFunction:
     if callable(score):
         return score
     require_one_of("score", score, SCORES, ", or pass a function")
     return SCORES[score]
 
 
-def score_weight(weight: Weight, function: Callable[[str, Tensor], Tensor]) -> Tensor:
+def score_weight(weight: Weight, function: ScoreFunction) -> Tensor:
     """The scores of one weight, checked: a custom function can return anything."""
     tensor = weight.tensor
     if hasattr(tensor, "full_tensor"):

@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from secateur.base import read_json, write_text
+from secateur.base import cache_folder, read_json, write_text
 from secateur.bench import find_runtime, this_machine, time_in_turns, torch_threads
 from secateur.channels.costs import Costs, Term
 from secateur.channels.target.single_layer import lone_layer
@@ -38,17 +37,14 @@ _LEAST_SHARE = 0.05
 class LatencyTable:
     """Seconds of layers in one runtime, with a number of threads, on this machine."""
 
-    def __init__(self, runtime: str, threads: int, folder: Path | None) -> None:
+    def __init__(self, runtime: str, threads: int) -> None:
         self._runtime, self._threads = runtime, threads
         self._seconds: dict[str, float] = {}
-        self._path: Path | None = None
-        if folder is not None:
-            machine = this_machine().name
-            key = f"{machine} · {runtime} {find_runtime(runtime).version} · {threads} threads"
-            self._path = folder / f"layers-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-            with suppress(OSError, ValueError, AttributeError, TypeError):
-                stored = read_json(self._path)
-                self._seconds = {str(layer): float(seconds) for layer, seconds in stored["seconds"].items()}
+        key = f"{this_machine().name} · {runtime} {find_runtime(runtime).version} · {threads} threads"
+        self._path = cache_folder() / f"layers-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+        with suppress(OSError, ValueError, AttributeError, TypeError):
+            stored = read_json(self._path)
+            self._seconds = {str(layer): float(seconds) for layer, seconds in stored["seconds"].items()}
         self._grids: dict[Layer, _Grid] = {}
 
     def measure(self, slots: Sequence[LayerSlot], begin: Callable[[str], object]) -> None:
@@ -62,8 +58,7 @@ class LatencyTable:
                 self._seconds.update(zip(map(_key, unknown), self._time(unknown), strict=True))
             rates = np.array([self._seconds[_key(layer)] / layer.macs for layer in points])
             self._grids[dense] = _Grid(axes, rates.reshape([len(axis) for axis in axes]))
-        if self._path is not None:
-            write_text(self._path, json.dumps({"seconds": self._seconds}))
+        write_text(self._path, json.dumps({"seconds": self._seconds}))
 
     @staticmethod
     def families(slots: Sequence[LayerSlot]) -> list[Layer]:

@@ -8,52 +8,34 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
-from secateur.base import SecateurError, SecateurWarning, UsageError, steps, threads_text, working
+from secateur.base import SecateurError, SecateurWarning, UsageError, batch_of, steps, threads_text, working
 from secateur.bench import Comparison
 from secateur.channels.budget import Budget, allowed_steps, lowest_units, steps_for
 from secateur.channels.costs import Costs, bytes_of, macs_of, parameters_of
 from secateur.channels.dissection import Dissection
 from secateur.channels.given import Given
 from secateur.channels.scores import ChannelScorer
-from secateur.channels.select import Cuttable, Selection, select
+from secateur.channels.select import Cuttable, Selection, plan_of, select
 from secateur.channels.target.candidates import CUT, DENSE, Candidates, require_runtime
 from secateur.channels.target.importance import Importance
 from secateur.channels.target.latency import LatencyTable
 from secateur.channels.target.search import Ladder, search_by_importance, search_uniformly
 from secateur.channels.target.slots import layer_slots
-from secateur.couple import Bundle
-from secateur.plans import Goal, Outcome, Plan, TargetUnreachable, quantity
+from secateur.couple import Bundle, Ids
+from secateur.plans import Goal, Outcome, Plan, Target, TargetUnreachable, quantity
 
-__all__ = ["Bench", "Search", "meet_goal"]
+__all__ = ["Search", "meet_target"]
 
 _TOLERANCE = 0.05
 _GOOD_ENOUGH = 0.02
 _MOST_CANDIDATES = 6
 _MOST_AIMS = 12
-
-MakePlan = Callable[[Selection], Plan]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where and how a latency is measured."""
-
-    runtime: str
-    threads: int
-    batch: int
-    example_inputs: Any
-    folder: Path | None
-    """Keeps the table of layers for other plans."""
-    progress: bool
 
 
 @dataclass(frozen=True)
@@ -62,6 +44,7 @@ class Search:
 
     dissection: Dissection
     module: nn.Module
+    example_inputs: Any
     cuttable: Cuttable
     scorer: ChannelScorer
     given: Given
@@ -72,7 +55,11 @@ class Search:
         """The lowest-scoring units of every group, as many as it takes to leave at most `most` of the cost."""
         return select(self.dissection, self.cuttable, lambda bundles: self._choose(bundles, costs, most))
 
-    def _choose(self, bundles: Sequence[Bundle], costs: Costs, most: float) -> NDArray[np.int64]:
+    def plan(self, selection: Selection) -> Plan:
+        scope, score = self.budget.scope, self.scorer.name
+        return plan_of(selection, self.dissection, self.module, scope, score, self.example_inputs)
+
+    def _choose(self, bundles: Sequence[Bundle], costs: Costs, most: float) -> Ids:
         self.given.require(bundles, self.dissection)
         scores = self.scorer.scores_of(bundles)
         ladders = [Ladder(bundle, self._rungs(bundle), self.importance(bundle, scores)) for bundle in bundles]
@@ -87,10 +74,11 @@ class Search:
         return allowed_steps(bundle, self.budget) if amount is None else [steps_for(bundle, amount, self.budget)]
 
 
-def meet_goal(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> Plan:
-    """The plan that meets the goal, with the outcome in it."""
+def meet_target(target: Target, search: Search, progress: bool) -> Plan:
+    """The plan that meets the target, with the outcome in it."""
+    goal = target.parsed_goal
     if goal.what == "latency":
-        return _meet_latency(goal, search, bench, make_plan)
+        return _meet_latency(target, search, progress)
     costs = _counted(goal, search)
     dense = costs.total({})
     asked = _require_less(goal, dense)
@@ -98,7 +86,7 @@ def meet_goal(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> 
     left = costs.total(selection.shares)
     if left > asked:
         raise _unreachable(goal, left, dense)
-    return replace(make_plan(selection), outcome=Outcome(goal.text, goal.what, dense, asked, left, left))
+    return replace(search.plan(selection), outcome=Outcome(goal.text, goal.what, dense, asked, left, left))
 
 
 def _counted(goal: Goal, search: Search) -> Costs:
@@ -126,13 +114,13 @@ class _Attempt:
         return self.measured[CUT].seconds
 
 
-def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan) -> Plan:
-    require_runtime(goal, bench.runtime)
+def _meet_latency(target: Target, search: Search, progress: bool) -> Plan:
+    goal, runtime = target.parsed_goal, target.runtime
+    require_runtime(goal, runtime)
     slots = layer_slots(search.dissection)
-    candidates = Candidates(search.module, bench.example_inputs, bench.runtime, bench.threads)
-    table = LatencyTable(bench.runtime, bench.threads, bench.folder)
-    families = table.families(slots)
-    with steps(len(families), f"timing layers in {bench.runtime}", bench.progress) as begin:
+    candidates = Candidates(search.module, search.example_inputs, runtime, target.threads)
+    table = LatencyTable(runtime, target.threads)
+    with steps(len(table.families(slots)), f"timing layers in {runtime}", progress) as begin:
         table.measure(slots, begin)
     dense = candidates.time_dense()[DENSE].seconds
     aim = _require_less(goal, dense)
@@ -148,8 +136,8 @@ def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan)
         elif len({attempt.predicted for attempt in attempts}) == _MOST_CANDIDATES:
             break
         else:
-            plan = make_plan(selection)
-            with working(f"timing candidate {len(attempts) + 1} in {bench.runtime}", bench.progress):
+            plan = search.plan(selection)
+            with working(f"timing candidate {len(attempts) + 1} in {runtime}", progress):
                 measured = candidates.time(plan)
             wanted = goal.absolute(measured[DENSE].seconds)
             attempts.append(_Attempt(plan, selection.shares, aim, predicted, wanted, measured))
@@ -158,7 +146,8 @@ def _meet_latency(goal: Goal, search: Search, bench: Bench, make_plan: MakePlan)
             break
         aim = min(_next_aim(attempts), 0.995 * dense)
     best = min(attempts, key=lambda attempt: abs(attempt.error))
-    outcome = _outcome(goal, best, attempts, bench, candidates.runtime)
+    where = f"{threads_text(target.threads)}, batch {batch_of(search.example_inputs)}"
+    outcome = _outcome(goal, best, attempts, f"{candidates.runtime}, {best.measured.precision}, {where}")
     if best.error > math.log1p(_TOLERANCE) and not reached:
         raise _unreachable(goal, outcome.reached, outcome.dense)
     if abs(best.error) > math.log1p(_TOLERANCE):
@@ -183,22 +172,12 @@ def _next_aim(attempts: Sequence[_Attempt]) -> float:
     return math.exp((1 - way) * math.log(low.aim) + way * math.log(high.aim))
 
 
-def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], bench: Bench, runtime: str) -> Outcome:
+def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], measured_in: str) -> Outcome:
     dense, cut, control = best.measured[DENSE].seconds, best.measured[CUT], best.measured.control
-    threads = threads_text(bench.threads)
-    return Outcome(
-        goal.text,
-        goal.what,
-        dense,
-        best.wanted,
-        best.predicted,
-        best.seconds,
-        cut.low * dense,
-        cut.high * dense,
-        (control.low, control.ratio, control.high),
-        f"{runtime}, {best.measured.precision}, {threads}, batch {bench.batch}",
-        tuple(dict.fromkeys((attempt.predicted, attempt.seconds) for attempt in attempts)),
-    )
+    seconds = dense, best.wanted, best.predicted, best.seconds, cut.low * dense, cut.high * dense
+    noise = control.low, control.ratio, control.high
+    tried = tuple(dict.fromkeys((attempt.predicted, attempt.seconds) for attempt in attempts))
+    return Outcome(goal.text, goal.what, *seconds, noise, measured_in, tried)
 
 
 def _require_less(goal: Goal, dense: float) -> float:

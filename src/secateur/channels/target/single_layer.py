@@ -43,17 +43,8 @@ def _transposed(layer: Layer) -> bool:
 def _in_torch(layer: Layer, inputs: tuple[torch.Tensor, torch.Tensor]) -> Callable[[], Any]:
     x, weight = inputs
     if "convolution" in layer.kind:
-        return lambda: torch.convolution(
-            x,
-            weight,
-            None,
-            layer.stride,
-            layer.padding,
-            layer.dilation,
-            _transposed(layer),
-            layer.output_padding,
-            layer.groups,
-        )
+        how = layer.stride, layer.padding, layer.dilation, _transposed(layer), layer.output_padding, layer.groups
+        return lambda: torch.convolution(x, weight, None, *how)
     return (lambda: torch.bmm(x, weight)) if layer.kind == "product" else (lambda: F.linear(x, weight))
 
 

@@ -122,11 +122,8 @@ def _convolution(dissection: Dissection, contraction: Contraction) -> LayerSlot:
         groups.at({}),
         space=tuple(x.shape[-len(kernel) :]),
         kernel=kernel,
-        stride=_tuple(call["stride"], len(kernel)),
-        padding=_tuple(call["padding"], len(kernel)),
-        dilation=_tuple(call["dilation"], len(kernel)),
-        output_padding=_tuple(call["output_padding"] or 0, len(kernel)),
         pixels=contraction.factor // prod(kernel),
+        **{name: _tuple(call[name] or 0, len(kernel)) for name in ("stride", "padding", "dilation", "output_padding")},
     )
     return LayerSlot(layer, batch, widths(outputs), widths(within), groups)
 
