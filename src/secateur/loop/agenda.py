@@ -29,6 +29,8 @@ __all__ = [
     "require_epochs",
 ]
 
+TrainingPhase = Literal["train", "fine-tune"]
+
 DEFAULT_SHARE = "15%"
 DEFAULT_EPOCHS = 2
 DEFAULT_CUTS = 5
@@ -58,7 +60,7 @@ class Epoch:
     """One pass over the training data, or the first part of one."""
 
     label: str
-    phase: Literal["train", "fine-tune"]
+    phase: TrainingPhase
     number: int
     """Counts all epochs of the run; it seeds the order of the data."""
     batches: int
@@ -101,7 +103,7 @@ def make_agenda(
     recovery = _batches(finetune_epochs / recoveries, epoch_batches)
 
     stops: list[Stop] = [Check("before")] if not train else []
-    stops += _epochs("train", "train", train, epoch_batches, number=0)
+    stops += _epochs("train", "train", train, epoch_batches, 0, {})
     for i in range(recoveries):
         if schedule != "gradual":
             stops.append(Cut(f"cut {i + 1}/{recoveries}" if recoveries > 1 else "cut", (i + 1) / recoveries))
@@ -115,7 +117,7 @@ def make_agenda(
 def make_training_agenda(epochs: float, epoch_batches: int) -> Agenda:
     """Training alone; nothing is pruned."""
     batches = _batches(epochs, epoch_batches)
-    stops = tuple(_epochs("train", "train", batches, epoch_batches, number=0))
+    stops = tuple(_epochs("train", "train", batches, epoch_batches, 0, {}))
     return Agenda(stops or (Check("before"),), epoch_batches)
 
 
@@ -161,16 +163,11 @@ def _ramp(batches: int) -> dict[int, float]:
 
 
 def _epochs(
-    label: str,
-    phase: Literal["train", "fine-tune"],
-    batches: int,
-    epoch_batches: int,
-    number: int,
-    ramp: dict[int, float] | None = None,
+    label: str, phase: TrainingPhase, batches: int, epoch_batches: int, number: int, ramp: dict[int, float]
 ) -> Iterator[Epoch]:
     count = math.ceil(batches / epoch_batches)
     for i in range(count):
         start = i * epoch_batches
         size = min(epoch_batches, batches - start)
-        cuts = tuple((at - start, how_far) for at, how_far in (ramp or {}).items() if start <= at < start + size)
+        cuts = tuple((at - start, how_far) for at, how_far in ramp.items() if start <= at < start + size)
         yield Epoch(f"{label} epoch {i + 1}/{count}", phase, number + i, size, start, batches, cuts)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base import UsageError, full_tensor, unwrap
-from secateur.plans import Masks, Plan, TensorCut
+from secateur.plans import Masks, Plan
 from secateur.weights import CHUNK, Weight, check_finite, find_weights
 
 __all__ = ["WeightHistogram", "weight_histogram"]
@@ -83,19 +83,16 @@ def _chunks(weights: list[Weight], cut: Masks | Plan) -> Iterator[tuple[Tensor, 
 
 
 def _removed(weight: Weight, cut: Masks | Plan) -> Tensor:
+    """Of a plan: a weight stays where its coordinate stays along every axis."""
     if isinstance(cut, Masks):
         return cut.layers[weight.name].pruned()
-    return ~_kept(cut.tensors.get(weight.name, TensorCut(tuple(weight.tensor.shape), {})))
-
-
-def _kept(cut: TensorCut) -> Tensor:
-    """A weight stays where its coordinate stays along every axis."""
-    kept = torch.ones(cut.shape, dtype=torch.bool)
-    for axis, indices in cut.kept.items():
-        stays = torch.zeros(cut.shape[axis], dtype=torch.bool)
-        stays[torch.from_numpy(indices)] = True
-        kept &= stays.reshape([-1 if d == axis else 1 for d in range(kept.ndim)])
-    return kept
+    removed = torch.zeros(weight.tensor.shape, dtype=torch.bool)
+    planned = cut.tensors.get(weight.name)
+    for axis, kept in planned.kept.items() if planned else ():
+        gone = torch.ones(removed.shape[axis], dtype=torch.bool)
+        gone[torch.from_numpy(kept)] = False
+        removed |= gone.reshape([-1 if d == axis else 1 for d in range(removed.ndim)])
+    return removed
 
 
 def _why_no_threshold(cut: Masks | Plan) -> str:

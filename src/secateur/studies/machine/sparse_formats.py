@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -151,12 +152,8 @@ def _calls(
         KERNELS_IN_FOURS: lambda: block_layer(x),
     }
     last: dict[str, BoundCall] = {"dense": lambda: dense @ x_last}
-    last |= {name: _product(weight, x_last) for name, weight in weights.items()}
+    last |= {name: partial(torch.matmul, weight, x_last) for name, weight in weights.items()}
     return first, last
-
-
-def _product(weight: Tensor, x: Tensor) -> BoundCall:
-    return lambda: weight @ x
 
 
 def _keep(rows: int, columns: int, sparsity: float, generator: torch.Generator) -> Tensor:
