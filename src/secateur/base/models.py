@@ -11,7 +11,7 @@ from typing import TypeVar
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from secateur.base.errors import UsageError, in_brief
+from secateur.base.errors import UsageError, explaining
 
 __all__ = ["copy_of_model", "evaluating", "full_tensor", "require_module", "training", "unwrap"]
 
@@ -52,12 +52,8 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 def copy_of_model(model: Model, otherwise: str = "") -> Model:
     """`otherwise` ends the sentence with what else the user could do."""
-    try:
+    with explaining("The model cannot be copied", f"let it hold no graph tensors, locks or files{otherwise}."):
         return copy.deepcopy(model)
-    except Exception as error:  # the user's classes may raise anything
-        raise UsageError(
-            f"The model cannot be copied ({in_brief(error)}); let it hold no graph tensors, locks or files{otherwise}."
-        ) from error
 
 
 @contextmanager

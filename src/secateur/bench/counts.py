@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import exp, log
 from statistics import fmean
 
+import numpy as np
+
 from secateur.base import UsageError, from_json, require_one_of
 from secateur.bench.hardware_cache import read_hardware_file
 from secateur.bench.timing import Timing
@@ -108,19 +110,11 @@ def penalties(seconds: Mapping[int, float]) -> dict[int, float]:
     """From seconds by count, from one multiple of 32 to another, with every divisor among them."""
     frame = sorted(count for count in seconds if count % MULTIPLES[-1] == 0)
     classes: dict[int, list[float]] = {multiple: [] for multiple in MULTIPLES}
+    known = np.log(frame), np.log([seconds[count] for count in frame])
     for count, measured in seconds.items():
-        classes[largest_divisor(count)].append(log(measured / _suggested(count, frame, seconds)))
+        # Time grows like a power of the count: a straight line between the logarithms.
+        classes[largest_divisor(count)].append(log(measured) - float(np.interp(log(count), *known)))
     return {multiple: exp(fmean(logs)) for multiple, logs in classes.items()}
-
-
-def _suggested(count: int, frame: Sequence[int], seconds: Mapping[int, float]) -> float:
-    """On a straight line between the logarithms: time grows like a power of the count."""
-    below = max(each for each in frame if each <= count)
-    above = min(each for each in frame if each >= count)
-    if below == above:
-        return seconds[below]
-    way = log(count / below) / log(above / below)
-    return exp((1 - way) * log(seconds[below]) + way * log(seconds[above]))
 
 
 def recommend(by_divisor: Mapping[int, float]) -> int:

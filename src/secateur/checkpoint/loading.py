@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from secateur.base import SecateurError, UsageError, in_brief, unwrap
+from secateur.base import SecateurError, UsageError, explaining, unwrap
 from secateur.checkpoint.reading import Opened, open_checkpoint
 from secateur.checkpoint.tensors import EXTRA_STATE, holds_meta, replace_tensors, tensors_of
 from secateur.surgery import cut
@@ -52,10 +52,8 @@ def built_on_meta(build_model: Callable[[], nn.Module]) -> nn.Module | None:
 
 
 def built_for_real(build_model: Callable[[], nn.Module]) -> nn.Module:
-    try:
+    with explaining("build_model failed", "give a function without arguments."):
         model = build_model()
-    except Exception as error:  # the user's code may raise anything
-        raise UsageError(f"build_model failed ({in_brief(error)}); give a function without arguments.") from error
     if not isinstance(model, nn.Module):
         raise UsageError(f"build_model returned a {type(model).__name__}; let it return the full-size model.")
     return model
@@ -66,12 +64,9 @@ def restore(opened: Opened, model: nn.Module) -> None:
     module = unwrap(model)
     _require_architecture(module, opened)
     if opened.manifest.plan is not None:
-        try:
+        # A plan made up by somebody else may ask for anything.
+        with explaining("The plan cannot be carried out", "save the model again.", SecateurError, but=(SecateurError,)):
             cut(module, opened.manifest.plan)
-        except SecateurError:
-            raise
-        except Exception as error:  # a plan made up by somebody else may ask for anything
-            raise SecateurError(f"The plan cannot be carried out ({in_brief(error)}); save the model again.") from error
     tensors = tensors_of(module)
     replacements: dict[int, Tensor] = {}
     weights: dict[str, Tensor] = {}
