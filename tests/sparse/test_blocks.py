@@ -20,10 +20,11 @@ from secateur.sparse.block import run_block
 from secateur.sparse.dense import DenseConv2d
 from secateur.sparse.engine import SparseEngine, sparse_engine
 from secateur.sparse.layers import SparseConv2d
-from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_missing
+from secateur.sparse.native import why_missing
 from secateur.sparse.stored.engine_loading import load_engine
 from secateur.sparse.stored.engine_saving import save_engine
 from secateur.sparse.window import Window
+from tests.support.instruction_sets import supported_instruction_sets, using_instruction_set
 from tests.support.sparse_layers import ACTIVATIONS, depthwise_layers, images_for, sparse_weight
 from tests.support.sparse_models import CONTROL, FASTER, SLOWER, assert_same, images_of_all_kinds, masked
 

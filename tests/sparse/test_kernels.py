@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from secateur.sparse.layers import SparseConv2d, SparseLinear
-from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_missing
+from secateur.sparse.native import why_missing
 from secateur.sparse.window import Window
+from tests.support.instruction_sets import supported_instruction_sets, using_instruction_set
 from tests.support.sparse_layers import ACTIVATIONS, assert_close, convolutions, dense, linears, sparse_weight
 
 if why_missing():

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from secateur.base.errors import UsageError
 from secateur.sparse.layers import SparseConv2d, SparseLinear
-from secateur.sparse.native import instruction_set, supported_instruction_sets, using_instruction_set, why_missing
+from secateur.sparse.native import why_missing
 from secateur.sparse.window import Window
 from tests.support.forked import Program
+from tests.support.instruction_sets import instruction_set, supported_instruction_sets, using_instruction_set
 from tests.support.sparse_layers import sparse_weight
 
 if why_missing():

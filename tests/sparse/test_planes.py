@@ -16,8 +16,9 @@ from torch.nn import functional as F
 from secateur.base.errors import UsageError
 from secateur.sparse.dense import DenseConv2d
 from secateur.sparse.max_pooling import MaxPool2d
-from secateur.sparse.native import supported_instruction_sets, using_instruction_set, why_missing
+from secateur.sparse.native import why_missing
 from secateur.sparse.window import Window
+from tests.support.instruction_sets import supported_instruction_sets, using_instruction_set
 from tests.support.sparse_layers import ACTIVATIONS, depthwise_layers, images_for
 
 if why_missing():

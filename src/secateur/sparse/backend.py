@@ -11,7 +11,7 @@ from torch import Tensor
 from secateur.base import UsageError
 from secateur.sparse import compiled, native
 
-__all__ = ["LayerCall", "kernels", "which", "why_unavailable"]
+__all__ = ["LayerCall", "kernels", "why_unavailable"]
 
 
 class LayerCall(Protocol):
@@ -20,13 +20,6 @@ class LayerCall(Protocol):
     output_shape: tuple[int, ...]
 
     def __call__(self, x: Tensor, residual: Tensor | None, output: Tensor) -> None: ...
-
-
-def which() -> str | None:
-    """The instruction set of the compiled kernels, or `numba`, or None where there are no kernels at all."""
-    if native.why_missing() is None:
-        return native.instruction_set()
-    return "numba" if find_spec("numba") else None
 
 
 def why_unavailable() -> str | None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from ctypes import POINTER, Structure, c_char_p, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from secateur.sparse.packed import PackedMatrix
 
 __all__ = [
     "ACTIVATIONS",
-    "INSTRUCTION_SETS",
     "Columns",
     "Depthwise",
     "DepthwiseBlock",
@@ -26,19 +23,15 @@ __all__ = [
     "Pooling",
     "Prepared",
     "add_margins",
-    "instruction_set",
     "prepare",
     "run",
     "run_block",
     "run_depthwise",
-    "supported_instruction_sets",
     "take_largest",
-    "using_instruction_set",
     "why_missing",
 ]
 
 ACTIVATIONS = ("none", "relu", "relu6", "gelu")
-INSTRUCTION_SETS = ("avx512", "avx2", "baseline")
 _VERSION = 8
 
 
@@ -125,37 +118,6 @@ def why_missing() -> str | None:
     return None
 
 
-def instruction_set() -> str:
-    """The one that the processor has and the kernels use."""
-    name: bytes = _library().secateur_instruction_set()
-    return name.decode()
-
-
-def supported_instruction_sets() -> tuple[str, ...]:
-    """Those that this processor can run, the best first."""
-    usual = instruction_set()
-    try:
-        return tuple(name for name in INSTRUCTION_SETS if _use(name))
-    finally:
-        _use(usual)
-
-
-@contextmanager
-def using_instruction_set(name: str) -> Iterator[None]:
-    """For tests: another than the best, for all layers and threads."""
-    usual = instruction_set()
-    if not _use(name):
-        raise UsageError(f"This processor cannot run {name!r}; choose from {', '.join(supported_instruction_sets())}.")
-    try:
-        yield
-    finally:
-        _use(usual)
-
-
-def _use(instruction_set: str) -> bool:
-    return bool(_library().secateur_use_instruction_set(instruction_set.encode()))
-
-
 def prepare(matrix: PackedMatrix, columns: Columns, *, stride: int, bias: Tensor | None, activation: str) -> Prepared:
     """What stays the same for all inputs of one shape; `stride` leads from one example or image of the output to the
     next. It points into the buffers of the matrix and the bias, and is of use only as long as they are there."""
@@ -206,9 +168,6 @@ def _library() -> ctypes.CDLL:
             raise UsageError("the kernels are those of another version; install secateur once more")
     except (OSError, AttributeError) as error:
         raise UsageError(f"the kernels cannot be loaded ({error}); install secateur once more") from error
-    library.secateur_instruction_set.restype = c_char_p
-    library.secateur_use_instruction_set.argtypes = [c_char_p]
-    library.secateur_use_instruction_set.restype = c_int64
     library.secateur_run_layer.argtypes = [POINTER(Prepared), c_void_p, c_void_p, c_void_p, c_int64]
     library.secateur_run_layer.restype = c_int64
     library.secateur_add_margins.argtypes = [POINTER(Margins), c_void_p, c_void_p, c_int64]
