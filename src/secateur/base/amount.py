@@ -8,8 +8,6 @@ from numbers import Real
 
 from secateur.base.errors import UsageError
 
-__all__ = ["Amount", "parse_amount", "parse_share", "require_count"]
-
 Amount = float | str
 
 

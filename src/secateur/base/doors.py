@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["front_door"]
-
 
 def front_door(package: str, init_file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The package's `__getattr__`, `__dir__` and `__all__`, from lines such as `from secateur.a.b import C as C`."""

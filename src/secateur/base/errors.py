@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["LossDiverged", "SecateurError", "SecateurWarning", "UsageError", "explaining", "in_brief"]
-
 
 class SecateurError(Exception):
     """Something went wrong while working; the command line exits with 1."""

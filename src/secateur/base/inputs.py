@@ -16,17 +16,6 @@ from secateur.base.models import evaluating
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Those of `model(*args, **kwargs)`."""
 
-__all__ = [
-    "as_call",
-    "batch_of",
-    "copied",
-    "found_in_batch",
-    "in_signature_order",
-    "input_tensors",
-    "tensors_in",
-    "with_batch",
-]
-
 
 def as_call(example_inputs: Any) -> Arguments:
     """The arguments of `model(*args, **kwargs)`: of a tensor, a tuple of arguments, or a dict of keyword arguments."""

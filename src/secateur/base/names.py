@@ -15,8 +15,6 @@ from secateur.base.text import some_of
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LeftAlone", "first_match", "left_alone_lines", "listed", "matches_any", "named", "require_known"]
-
 Value = TypeVar("Value")
 
 

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-__all__ = ["progress_bar", "steps", "working"]
-
 
 @contextmanager
 def working(on: str, enabled: bool = True) -> Iterator[None]:

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-__all__ = [
-    "aligned",
-    "byte_text",
-    "count_text",
-    "metric_text",
-    "milliseconds",
-    "short_count",
-    "some_of",
-    "threads_text",
-]
-
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
     """The rows with their columns aligned, those numbered in `right` to the right."""

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Clock", "cpu_clock", "cuda_clock", "process_clock", "thread_clock", "wall_clock"]
-
 Clock = Callable[[Callable[[], Any], int], float]
 
 

@@ -17,8 +17,6 @@ from secateur.bench.runner import Ready, Runner
 from secateur.bench.runtimes import find_runtime, torch_threads
 from secateur.bench.turns import NULL_CONTROL, Turns, time_in_turns
 
-__all__ = ["Comparison", "compare", "compare_ready", "require_free_name", "require_threads", "timing_conditions"]
-
 
 @dataclass(frozen=True)
 class Comparison(Turns):

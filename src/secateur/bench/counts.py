@@ -19,19 +19,6 @@ from secateur.base import UsageError, from_json, require_one_of
 from secateur.bench.hardware_cache import read_hardware_file
 from secateur.bench.timing import Timing
 
-__all__ = [
-    "KINDS",
-    "MULTIPLES",
-    "TOLERANCE",
-    "CountCurve",
-    "cached_curves",
-    "expected_ratio",
-    "largest_divisor",
-    "liked_multiple",
-    "penalties",
-    "recommend",
-]
-
 MULTIPLES = (1, 2, 4, 8, 16, 32)
 KINDS = {"convolution": "3×3 convolution", "linear": "linear layer", "depthwise": "3×3 depthwise convolution"}
 """What they are called in a sentence. The last has one filter for each channel, so its inputs are its outputs."""

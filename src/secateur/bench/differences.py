@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["allowed_difference", "difference", "largest_difference"]
-
 
 def allowed_difference(precision: str) -> float:
     """Relative to the largest number of an output."""

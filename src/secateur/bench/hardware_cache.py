@@ -12,8 +12,6 @@ from secateur import __version__
 from secateur.base import Damaged, SecateurWarning, cache_folder, read_json
 from secateur.bench.machine import Machine, this_machine
 
-__all__ = ["hardware_file", "read_hardware_file"]
-
 T = TypeVar("T")
 
 

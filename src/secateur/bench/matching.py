@@ -14,8 +14,6 @@ from secateur.base import SecateurError, UsageError, batch_of, explaining, in_si
 from secateur.bench.differences import allowed_difference, difference
 from secateur.bench.runtimes import RUNTIMES, Loaded
 
-__all__ = ["Agreement", "Expected", "agreement", "expected_outputs", "require_agreement"]
-
 
 @dataclass(frozen=True)
 class Expected:

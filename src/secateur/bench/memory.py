@@ -10,8 +10,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["peak_extra_megabytes"]
-
 _RESET = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Node", "onnx_graph"]
-
 _OPSET, _IR_VERSION = 18, 8  # any onnxruntime of the last years reads these
 
 

@@ -16,8 +16,6 @@ from secateur.bench.memory import peak_extra_megabytes
 from secateur.bench.runtimes import RUNTIMES, Loaded, Runtime
 from secateur.bench.turns import BoundCall
 
-__all__ = ["Ready", "Runner"]
-
 
 class Runner:
     """A model under a name in a runtime."""

@@ -36,17 +36,6 @@ from secateur.bench.clocks import Clock, cpu_clock, cuda_clock, process_clock, w
 from secateur.bench.to_onnx import export_onnx
 from secateur.bench.turns import BoundCall
 
-__all__ = [
-    "RUNTIMES",
-    "Loaded",
-    "Runtime",
-    "available_runtimes",
-    "find_runtime",
-    "open_in_onnxruntime",
-    "open_in_openvino",
-    "torch_threads",
-]
-
 Numbers = list[np.ndarray]
 
 

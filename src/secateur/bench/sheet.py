@@ -30,8 +30,6 @@ from secateur.bench.runtimes import Runtime, available_runtimes, find_runtime
 from secateur.bench.size import ModelSize, count_macs, measure_size
 from secateur.bench.turns import NULL_CONTROL
 
-__all__ = ["NUMBERS", "Footprint", "Measurement", "Refusal", "Sheet", "measure"]
-
 NUMBERS = (1, 2, 3, 4)
 """The columns of the sheet's tables that hold numbers, to be aligned on the right."""
 _NOTE = (

@@ -16,8 +16,6 @@ from torch.utils.flop_counter import flop_registry
 from secateur.base import evaluating, full_tensor
 from secateur.capture import plain_execution
 
-__all__ = ["ModelSize", "count_macs", "measure_size"]
-
 
 @dataclass(frozen=True)
 class ModelSize:

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Timing", "Verdict"]
-
 TARGET_HALF_WIDTH = 0.02
 MATTERS = 0.05
 """How far from 1 a ratio has to be for anybody to care."""

@@ -11,8 +11,6 @@ from torch import nn
 from secateur.base import SecateurError, batch_of
 from secateur.capture import call_to_trace, tracing
 
-__all__ = ["export_onnx", "write_onnx"]
-
 
 def export_onnx(model: nn.Module, example_inputs: Any, path: Path) -> bool:
     """Writes `model` in evaluation mode as ONNX, with a batch of any size where the model allows that.

@@ -18,8 +18,6 @@ import numpy as np
 from secateur.bench.clocks import Clock, thread_clock
 from secateur.bench.timing import Timing
 
-__all__ = ["NULL_CONTROL", "BoundCall", "Timer", "Turns", "time_in_turns"]
-
 NULL_CONTROL = "null control"
 
 SAMPLE_SECONDS = 1e-3

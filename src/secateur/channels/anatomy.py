@@ -11,8 +11,6 @@ from secateur.base import LeftAlone, aligned, count_text, left_alone_lines, some
 from secateur.channels.costs import macs_of, parameters_of
 from secateur.channels.dissection import dissect
 
-__all__ = ["Anatomy", "GroupSummary", "inspect"]
-
 
 @dataclass(frozen=True)
 class GroupSummary:

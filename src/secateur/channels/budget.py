@@ -12,17 +12,6 @@ from numpy.typing import NDArray
 from secateur.channels.rounding import Alignment
 from secateur.couple import Bundle, Group, Ids
 
-__all__ = [
-    "NO_UNITS",
-    "Budget",
-    "ScoresByGroup",
-    "allowed_steps",
-    "choose_steps",
-    "lowest_first",
-    "lowest_units",
-    "steps_for",
-]
-
 ScoresByGroup = Mapping[int, NDArray[np.float64]]
 """By the index of a group, one number for each of its units."""
 NO_UNITS: Ids = np.empty(0, np.int64)

@@ -15,8 +15,6 @@ from torch import nn
 from secateur.channels.dissection import Dissection
 from secateur.couple import Axis, Shares
 
-__all__ = ["Costs", "Term", "bytes_of", "macs_of", "parameters_of"]
-
 
 @dataclass(frozen=True)
 class Term:

@@ -13,8 +13,6 @@ from secateur.channels.dissection import Dissection, dissect
 from secateur.channels.sensitivity_curves import CutGroup
 from secateur.couple import Bundle
 
-__all__ = ["find_cut_groups"]
-
 
 def find_cut_groups(model: nn.Module, example_inputs: Any, keep: Sequence[str]) -> list[CutGroup]:
     dissection = dissect(model, example_inputs)

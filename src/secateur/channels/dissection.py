@@ -33,8 +33,6 @@ from secateur.couple import (
     settle,
 )
 
-__all__ = ["Dissection", "dissect"]
-
 
 def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
     """From a model to what of it can be cut, pass by pass."""

@@ -15,8 +15,6 @@ from secateur.channels.budget import ScoresByGroup
 from secateur.channels.dissection import Dissection
 from secateur.couple import Bundle, Group, Member
 
-__all__ = ["Given", "find_given"]
-
 
 @dataclass(frozen=True)
 class Given:

@@ -13,12 +13,10 @@ from secateur.channels.dissection import dissect
 from secateur.channels.given import find_given
 from secateur.channels.rounding import find_alignment
 from secateur.channels.scores import ChannelScorer
-from secateur.channels.select import NothingToCut, by_amounts, find_cuttable, plan_of, select
+from secateur.channels.select import by_amounts, find_cuttable, plan_of, select
 from secateur.channels.target.importance import by_score, by_sensitivity
 from secateur.channels.target.meet import Search, meet_target
 from secateur.plans import Channels, Options, Plan, Target, Zeros, as_request
-
-__all__ = ["NothingToCut", "plan_channels"]
 
 
 def plan_channels(

@@ -15,8 +15,6 @@ from secateur.channels.dissection import Dissection
 from secateur.couple import Group
 from secateur.plans import GroupCut, Plan
 
-__all__ = ["Alignment", "find_alignment"]
-
 # A step is at most a quarter of a group, and smaller groups than this are not rounded, or rounding would decide how
 # much goes rather than the amount.
 _STEPS = 4

@@ -24,8 +24,6 @@ from secateur.couple import Bundle, Group, Ids, Member, Removal
 from secateur.plans import Score
 from secateur.weights import SCORES, ScoreFunction, Weight, check_finite, l1, l2, score_weight
 
-__all__ = ["CHANNEL_SCORES", "ChannelScorer"]
-
 CHANNEL_SCORES = (*SCORES, "batch-norm", "activation")
 
 Scores = NDArray[np.float64]

@@ -22,8 +22,6 @@ from secateur.channels.scores import ChannelScorer
 from secateur.couple import Bundle, Conflict, Ids
 from secateur.plans import GroupCut, Plan, TensorCut
 
-__all__ = ["Choose", "Cuttable", "NothingToCut", "Selection", "by_amounts", "find_cuttable", "plan_of", "select"]
-
 Choose = Callable[[Sequence[Bundle]], Ids]
 """From the bundles that may be cut to the units that go."""
 

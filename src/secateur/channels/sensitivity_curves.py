@@ -24,8 +24,6 @@ from secateur.base import (
     write_text,
 )
 
-__all__ = ["CutGroup", "GroupCurve", "Sensitivity"]
-
 _STEEPER = 2.0
 """Beyond the last amount a loss is taken to rise so many times as fast as it ever did before."""
 

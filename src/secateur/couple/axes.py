@@ -9,8 +9,6 @@ import numpy as np
 
 from secateur.couple.units import Axis, Units, fixed_axis
 
-__all__ = ["concatenate", "merge", "reshape", "split"]
-
 
 def concatenate(axes: Sequence[Axis]) -> Axis:
     """One axis after the other."""

@@ -19,8 +19,6 @@ from secateur.couple.groups import Group
 from secateur.couple.removal import Removal
 from secateur.couple.units import Axis, Units
 
-__all__ = ["Bundle", "find_bundles"]
-
 _MOST_GROUPS = 4096
 
 

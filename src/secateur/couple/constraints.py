@@ -11,8 +11,6 @@ from functools import cache
 from secateur.capture import OPERATORS, Attribute, Expression, attributes_of, constant, evaluate, leaves_of, substitute
 from secateur.couple.requirements import Constraint, Requirements
 
-__all__ = ["Conflict", "System", "settle"]
-
 ValueOf = Callable[[Expression], int]
 """Of a count or an attribute."""
 _COMPARE: dict[str, Callable[[int, int], bool]] = {"==": operator.eq, "<": operator.lt, "<=": operator.le}

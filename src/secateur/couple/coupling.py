@@ -12,8 +12,6 @@ from secateur.capture import TAKES_SIZES, OpCall, Trace, Value
 from secateur.couple.axes import split
 from secateur.couple.units import Axis, Units, fixed_axis
 
-__all__ = ["Contraction", "Coupling", "Reason"]
-
 FORGIVEN: tuple[type[Exception], ...]
 FORGIVEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What a rule may raise when an operator is used in a way that it does not foresee: the operator then counts as

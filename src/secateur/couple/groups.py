@@ -12,8 +12,6 @@ from secateur.capture import Value
 from secateur.couple.coupling import Coupling
 from secateur.couple.units import FIXED, Axis, Units
 
-__all__ = ["Group", "Member", "find_groups"]
-
 
 @dataclass(frozen=True, eq=False)
 class Member:

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from secateur.couple.units import Axis, Units
 
-__all__ = ["Removal"]
-
 
 class Removal:
     """The set of dead units, and the coordinates and lengths that follow from it."""

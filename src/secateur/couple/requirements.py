@@ -24,8 +24,6 @@ from secateur.capture import (
 from secateur.couple.coupling import Coupling, Reason
 from secateur.couple.units import Axis
 
-__all__ = ["Constraint", "Requirements"]
-
 
 @dataclass(frozen=True, eq=False)
 class Constraint:

@@ -18,8 +18,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FIXED", "Axis", "Units", "fixed_axis"]
-
 Ids = NDArray[np.int64]
 Axis = NDArray[np.int64]
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from secateur.couple.units import Axis, Units
 
-__all__ = ["Need", "Shares", "Width", "Widths"]
-
 Shares = Mapping[int, float]
 """By the index of a group, the share of its units that is left; groups that are not listed are whole."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["Encoder", "EncoderLayer"]
-
 
 class EncoderLayer(nn.Module):
     def __init__(self, width: int, heads: int, hidden: int) -> None:

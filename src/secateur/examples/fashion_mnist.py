@@ -17,8 +17,6 @@ from torch.utils.data import TensorDataset
 
 from secateur.base import UsageError
 
-__all__ = ["CLASSES", "DEBIAN_FOLDER", "EMBEDDED_FOLDER", "find_folder", "load_fashion_mnist", "read_idx"]
-
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 EMBEDDED_FOLDER = Path(__file__).parent / "fashion-mnist"
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")

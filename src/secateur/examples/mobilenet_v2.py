@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-__all__ = ["InvertedResidual", "MobileNetV2"]
-
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
 EXPANSION = 6
 

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from secateur.examples.small_resnet import ResidualBlock
 
-__all__ = ["ResNet18"]
-
 
 class ResNet18(nn.Module):
     """A stem that shrinks the image fourfold, two residual blocks for each width, global pooling and a classifier."""

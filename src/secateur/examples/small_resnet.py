@@ -7,8 +7,6 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["ResidualBlock", "SmallResNet"]
-
 
 class ResidualBlock(nn.Module):
     """Two 3×3 convolutions with batch norm; the shortcut is projected where the shape changes (He et al., 2015)."""

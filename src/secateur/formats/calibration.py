@@ -11,8 +11,6 @@ from secateur.base import UsageError, batch_of, input_tensors
 from secateur.formats.file_model import FileModel, evaluate
 from secateur.loop import Metric
 
-__all__ = ["Calibration", "calibration_inputs"]
-
 EXAMPLES = 300
 """More hardly change a range; these take seconds."""
 

@@ -13,8 +13,6 @@ from secateur.base import SecateurError, batch_of, explaining
 from secateur.bench import RUNTIMES, Agreement, Expected, Loaded, agreement, expected_outputs, require_agreement
 from secateur.formats.known_formats import Format
 
-__all__ = ["CheckedFile", "run_and_compare", "write_and_compare"]
-
 
 @dataclass(frozen=True)
 class CheckedFile:

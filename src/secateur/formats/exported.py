@@ -9,8 +9,6 @@ from typing import Any
 from secateur.base import aligned
 from secateur.bench import Timing
 
-__all__ = ["ALLOWED_LOSS", "Exported", "Int8"]
-
 ALLOWED_LOSS = 0.02
 """What int8 may cost of the metric before it is said aloud: as much as a cut may, to count as recovered."""
 

@@ -19,8 +19,6 @@ from secateur.formats.placing import placed_when_done
 from secateur.formats.quantising import quantise
 from secateur.loop import Metric, accuracy
 
-__all__ = ["export"]
-
 
 def export(
     model: nn.Module,

@@ -14,8 +14,6 @@ from secateur.base import SecateurError, UsageError, as_call, explaining
 from secateur.bench import Loaded
 from secateur.loop import Metric
 
-__all__ = ["FileModel", "Interface", "evaluate"]
-
 
 class Interface:
     """How a model is called, and what it returns: a file only knows its tensors, in order."""

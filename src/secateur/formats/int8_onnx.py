@@ -15,8 +15,6 @@ import numpy as np
 
 from secateur.capture import quiet
 
-__all__ = ["quantise_onnx"]
-
 
 def quantise_onnx(source: Path, target: Path, calibration: Sequence[Sequence[np.ndarray]]) -> None:
     import onnx

@@ -11,8 +11,6 @@ import numpy as np
 
 from secateur.capture import quiet
 
-__all__ = ["quantise_openvino"]
-
 
 def quantise_openvino(source: Path, target: Path, calibration: Sequence[Sequence[np.ndarray]]) -> None:
     import openvino

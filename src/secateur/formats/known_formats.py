@@ -20,8 +20,6 @@ from secateur.formats.int8_openvino import quantise_openvino
 from secateur.formats.to_openvino import write_openvino
 from secateur.formats.to_torch import open_program, write_program
 
-__all__ = ["FORMATS", "Format", "find_format"]
-
 
 @dataclass(frozen=True)
 class Quantiser:

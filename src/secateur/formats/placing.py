@@ -8,8 +8,6 @@ from pathlib import Path
 
 from secateur.base import UsageError, flush_folder, private_folder, saving
 
-__all__ = ["placed_when_done"]
-
 
 @contextmanager
 def placed_when_done(path: Path) -> Iterator[Path]:

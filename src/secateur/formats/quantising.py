@@ -15,8 +15,6 @@ from secateur.formats.exported import Int8
 from secateur.formats.file_model import FileModel, Interface, evaluate
 from secateur.loop import Metric, name_of_metric
 
-__all__ = ["quantise"]
-
 TIMING_SECONDS = 5.0
 
 

@@ -11,8 +11,6 @@ from torch import nn
 from secateur.bench import write_onnx
 from secateur.capture import tracing
 
-__all__ = ["write_openvino"]
-
 
 def write_openvino(model: nn.Module, example_inputs: Any, path: Path, any_batch: bool) -> None:
     """By way of ONNX, as OpenVINO is measured, too; the weights keep their precision."""

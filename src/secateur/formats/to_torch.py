@@ -11,8 +11,6 @@ from torch import nn
 from secateur.bench import RUNTIMES, Loaded
 from secateur.capture import call_to_trace, quiet, tracing
 
-__all__ = ["open_program", "write_program"]
-
 
 def write_program(model: nn.Module, example_inputs: Any, path: Path, any_batch: bool) -> None:
     call = call_to_trace(model, example_inputs, any_batch)

@@ -16,8 +16,6 @@ from secateur.plans import Masks
 from secateur.surgery import masked_parameters
 from secateur.weights import NofM, find_weights, parse_pattern
 
-__all__ = ["check_pattern", "to_semi_structured"]
-
 Model = TypeVar("Model", bound=nn.Module)
 
 

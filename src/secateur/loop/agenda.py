@@ -15,20 +15,6 @@ from typing import Literal
 from secateur.base import UsageError, parse_share, require_one_of
 from secateur.plans import Schedule
 
-__all__ = [
-    "DEFAULT_CUTS",
-    "Agenda",
-    "Check",
-    "Cut",
-    "Epoch",
-    "Stop",
-    "default_epochs",
-    "make_agenda",
-    "make_training_agenda",
-    "parse_epochs",
-    "require_epochs",
-]
-
 TrainingPhase = Literal["train", "fine-tune"]
 
 DEFAULT_SHARE = "15%"

@@ -7,8 +7,6 @@ import sys
 from secateur.base import progress_bar
 from secateur.loop.result import Record
 
-__all__ = ["Display"]
-
 
 class Display:
     """Told of every stop of a run as it happens; writes to stderr. A display of your own derives from this one."""

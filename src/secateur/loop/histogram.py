@@ -14,8 +14,6 @@ from secateur.base import UsageError, full_tensor, unwrap
 from secateur.plans import Masks, Plan
 from secateur.weights import CHUNK, Weight, check_finite, find_weights
 
-__all__ = ["WeightHistogram", "weight_histogram"]
-
 BINS = 80
 DECADES = 4
 """The bins cover so many powers of ten below the largest weight, evenly in the logarithm; the first one takes the rest,

@@ -15,16 +15,6 @@ from secateur.base import full_tensor, unwrap
 from secateur.loop.recipe import Recipe
 from secateur.plans import Channels, Goal, Request, Target, Zeros
 
-__all__ = [
-    "digest_of_architecture",
-    "digest_of_inputs",
-    "digest_of_state",
-    "digest_of_weights",
-    "name_of",
-    "recipe_as_text",
-    "request_as_json",
-]
-
 _AMOUNT = {Zeros: "amount", Channels: "channels", Target: "target"}
 """How a person says how much, by what is asked for."""
 

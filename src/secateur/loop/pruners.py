@@ -16,8 +16,6 @@ from secateur.loop.tuner import Tuner
 from secateur.plans import Channels, Masks, Plan, Request, Schedule, Target, Zeros
 from secateur.weights import NofM, parse_pattern, plan_weights
 
-__all__ = ["Pruner"]
-
 
 class Pruner:
     """Every cut is planned on the model as it then is, and counts what earlier cuts removed."""

@@ -44,8 +44,6 @@ from secateur.loop.task import Loss, Metric, Task, accuracy, classification_loss
 from secateur.loop.tuner import Tuner, lent_accelerator
 from secateur.plans import Masks, Options, Request, Schedule, requested
 
-__all__ = ["prune", "train"]
-
 
 def prune(
     model: nn.Module,

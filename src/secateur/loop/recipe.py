@@ -13,8 +13,6 @@ from torch.optim import Optimizer
 
 from secateur.base import UsageError, require_one_of
 
-__all__ = ["Recipe", "learning_rate_factor", "make_optimizer"]
-
 
 @dataclass(frozen=True)
 class Recipe:

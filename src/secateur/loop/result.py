@@ -16,8 +16,6 @@ from secateur.loop.histogram import WeightHistogram
 from secateur.plans import Masks, Plan
 from secateur.weights import find_weights
 
-__all__ = ["History", "Record", "Result", "read_history"]
-
 Z = 1.96
 """Standard errors on either side of a 95 % interval."""
 

@@ -12,18 +12,6 @@ from torch.nn import functional as F
 
 from secateur.base import UsageError
 
-__all__ = [
-    "Loss",
-    "Metric",
-    "Task",
-    "accuracy",
-    "classification_loss",
-    "count_correct",
-    "logits_of",
-    "name_of_metric",
-    "require_batches",
-]
-
 Loss = Callable[[nn.Module, Any], Tensor]
 Metric = Callable[[nn.Module, Iterable[Any]], float]
 

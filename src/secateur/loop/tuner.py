@@ -45,8 +45,6 @@ from secateur.loop.task import Task, accuracy, count_correct, logits_of
 from secateur.plans import Masks, Plan
 from secateur.surgery import Hold, apply, cut, hold
 
-__all__ = ["Tuner", "lent_accelerator"]
-
 TAYLOR_BATCHES = 16
 DENSE_FILE = "dense.safetensors"
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from secateur.base import UsageError
 from secateur.sparse import compiled, native
 
-__all__ = ["LayerCall", "kernels", "why_unavailable"]
-
 
 class LayerCall(Protocol):
     """A layer that is ready for inputs of one shape. It fills an output of `output_shape`."""

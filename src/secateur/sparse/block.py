@@ -21,8 +21,6 @@ from secateur.sparse.layers import SparseConv2d
 from secateur.sparse.nodes import anything_written, sole_user
 from secateur.sparse.prepared import address, fitting, prepared, ready
 
-__all__ = ["join_blocks", "run_block"]
-
 _BYTES_BETWEEN = 2**21
 """What a strip may take between its layers. Far below that, rows that two strips share are computed twice too often."""
 

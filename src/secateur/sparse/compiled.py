@@ -15,8 +15,6 @@ from secateur.sparse.native import Columns
 if TYPE_CHECKING:
     from secateur.sparse.layers import SparseConv2d, SparseLinear
 
-__all__ = ["ConvolutionCall", "LinearCall"]
-
 
 class LinearCall:
     def __init__(self, layer: SparseLinear, shape: torch.Size) -> None:

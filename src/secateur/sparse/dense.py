@@ -17,8 +17,6 @@ from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.native import why_missing
 from secateur.sparse.window import Pair, Window
 
-__all__ = ["ACTIVATE", "Activation", "DenseConv2d", "DenseLayer", "DenseLinear"]
-
 Activation = Literal["none", "relu", "relu6", "gelu"]
 
 ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {

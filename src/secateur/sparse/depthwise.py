@@ -18,8 +18,6 @@ from secateur.sparse.prepared import fitting, prepared, ready
 if TYPE_CHECKING:
     from secateur.sparse.dense import DenseConv2d
 
-__all__ = ["DepthwiseCall", "depthwise_conv2d"]
-
 
 def depthwise_conv2d(layer: DenseConv2d, x: Tensor, residual: Tensor | None) -> Tensor:
     """What the layer computes; it has one group for each input channel, and padding in numbers."""

@@ -30,8 +30,6 @@ from secateur.sparse.in_place import layers_in_place
 from secateur.sparse.origin import Origin, origin_of
 from secateur.sparse.trial import FEWEST_ZEROS, LayerChoice, choose
 
-__all__ = ["SparseEngine", "sparse_engine"]
-
 
 class SparseEngine(nn.Module):
     """Computes what the model computes in evaluation mode; `print(engine)` says which layers went sparse, and why."""

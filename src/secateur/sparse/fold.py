@@ -20,8 +20,6 @@ from secateur.sparse.native import why_missing
 from secateur.sparse.nodes import anything_written, arguments, constant, same_shape, sole_user, value_of
 from secateur.sparse.window import Pair, Window
 
-__all__ = ["LAYERS", "fold_graph"]
-
 LAYERS = "secateur_layers"
 """Where the graph holds its layers, in the order of their calls in the model."""
 POOLS = "secateur_pools"

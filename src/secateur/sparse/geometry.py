@@ -8,8 +8,6 @@ from torch import Tensor
 from secateur.sparse.native import Columns, Margins
 from secateur.sparse.window import Pair, Window
 
-__all__ = ["Geometry"]
-
 # Floats behind the last one that a kernel may read along with it, in one vector; it makes no use of them.
 _ROOM = 64
 

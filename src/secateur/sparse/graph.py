@@ -16,8 +16,6 @@ from secateur.capture import TracedCall, call_to_trace, tracing
 from secateur.sparse.nodes import value_of
 from secateur.sparse.trial_pass import leaving_no_trace
 
-__all__ = ["CapturedModel", "capture_graph", "graph_of"]
-
 TOLERANCE = 1e-4
 """How far the graph may lie from the model, relative to its largest output; both run the same kernels."""
 

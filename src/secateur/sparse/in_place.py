@@ -7,8 +7,6 @@ from torch import nn
 from secateur.sparse.dense import DenseConv2d, DenseLayer, DenseLinear
 from secateur.sparse.window import Window
 
-__all__ = ["layers_in_place", "put_in_place"]
-
 
 def layers_in_place(model: nn.Module) -> list[tuple[nn.Module, DenseLayer]]:
     """Each module that is just a linear layer or a convolution, beside the layer that it computes.

@@ -14,8 +14,6 @@ from secateur.sparse.packed import PackedMatrix, lies_flat
 from secateur.sparse.prepared import address, fitting, prepared, ready
 from secateur.sparse.window import Pair, Window
 
-__all__ = ["SparseConv2d", "SparseLinear"]
-
 
 class SparseLinear(nn.Module):
     """A linear layer, with what follows it: `activation(x @ weight.T + bias + residual)`."""

@@ -9,8 +9,6 @@ from secateur.sparse.native import Pooling
 from secateur.sparse.prepared import ready
 from secateur.sparse.window import Pair, Window
 
-__all__ = ["MaxPool2d"]
-
 
 class MaxPool2d(nn.Module):
     """As torch's, without dilation and with the size of the output rounded down."""

@@ -14,23 +14,6 @@ from torch import Tensor
 from secateur.base import SecateurError, UsageError
 from secateur.sparse.packed import PackedMatrix
 
-__all__ = [
-    "ACTIVATIONS",
-    "Columns",
-    "Depthwise",
-    "DepthwiseBlock",
-    "Margins",
-    "Pooling",
-    "Prepared",
-    "add_margins",
-    "prepare",
-    "run",
-    "run_block",
-    "run_depthwise",
-    "take_largest",
-    "why_missing",
-]
-
 ACTIVATIONS = ("none", "relu", "relu6", "gelu")
 _VERSION = 8
 

@@ -9,8 +9,6 @@ from torch import Tensor, fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-__all__ = ["anything_written", "arguments", "constant", "same_shape", "sole_user", "value_of", "writes"]
-
 
 def arguments(node: fx.Node) -> dict[str, Any]:
     """All arguments of an ATen call, those left out as well."""

@@ -18,8 +18,6 @@ from secateur.sparse.packed import PackedMatrix
 if TYPE_CHECKING:
     from secateur.sparse.layers import SparseConv2d, SparseLinear
 
-__all__ = ["ConvolutionCall", "LinearCall"]
-
 _TILE = 64
 
 

@@ -17,8 +17,6 @@ from secateur.sparse.fold import LAYERS
 from secateur.sparse.graph import CapturedModel
 from secateur.sparse.window import Window
 
-__all__ = ["Folded", "Origin", "folded_layers", "origin_of"]
-
 
 @dataclass(frozen=True)
 class Folded:

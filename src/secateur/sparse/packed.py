@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from secateur.base import SecateurError, UsageError
 
-__all__ = ["BLOCKS", "PackedMatrix", "lies_flat"]
-
 BLOCKS = (1, 4)
 """Rows that share their indices: single weights, or blocks of 4×1."""
 # The columns of a panel, by block: the fewest take about 28 and 36 kB with the columns of a tile, which the first cache

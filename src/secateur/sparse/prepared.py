@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from secateur.base import UsageError
 
-__all__ = ["address", "fitting", "prepared", "ready"]
-
 Made = TypeVar("Made")
 
 _MOST_SHAPES = 64

@@ -25,8 +25,6 @@ from secateur.sparse.graph import CapturedModel
 from secateur.sparse.in_place import put_in_place
 from secateur.sparse.trial_pass import leaving_no_trace
 
-__all__ = ["FEWEST_ZEROS", "LayerChoice", "choose", "time_against_dense"]
-
 FEWEST_ZEROS = 0.5
 TOLERANCE = 1e-4
 """How far a sparse layer may lie from the dense one, relative to its largest output."""

@@ -10,8 +10,6 @@ from torch import nn
 from secateur.capture import unchanged
 from secateur.sparse.dense import DenseLayer
 
-__all__ = ["leaving_no_trace"]
-
 
 @contextmanager
 def leaving_no_trace(network: nn.Module) -> Iterator[None]:

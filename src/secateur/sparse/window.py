@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 
 from secateur.base import UsageError
 
-__all__ = ["Pair", "Window"]
-
 Pair = tuple[int, int]
 
 

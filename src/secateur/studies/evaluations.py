@@ -9,8 +9,6 @@ from typing import ClassVar
 
 from secateur.base import FileFormat, SecateurError, from_json, read_json, to_json, write_text
 
-__all__ = ["SensitivityCache"]
-
 Point = tuple[float, float]
 
 

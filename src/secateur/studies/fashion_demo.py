@@ -16,8 +16,6 @@ from secateur.bench import Sheet, Timing, measure
 from secateur.examples import SmallResNet, load_fashion_mnist
 from secateur.loop import Display, Recipe, Result, prune, train
 
-__all__ = ["Demo", "Version", "run_demo"]
-
 SHARE = "15%"
 BATCH = 64
 LATENCY_BATCH = 32

@@ -44,8 +44,6 @@ from secateur.plans import Plan, Score
 from secateur.studies.evaluations import SensitivityCache
 from secateur.surgery import apply
 
-__all__ = ["sensitivity"]
-
 AMOUNTS = ("25%", "50%", "75%")
 
 

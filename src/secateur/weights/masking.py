@@ -32,8 +32,6 @@ from secateur.weights.prunable import Weight, check_finite, find_weights
 from secateur.weights.rank import CHUNK, Cutoff, find_cutoff, select
 from secateur.weights.score import ScoreFunction, l1, resolve_score, score_weight
 
-__all__ = ["plan_weights"]
-
 
 def plan_weights(
     model: nn.Module, amount: Amount | Zeros | None = None, *, previous: Masks | None = None, **options: Unpack[Options]

@@ -16,8 +16,6 @@ from torch import Tensor
 from secateur.base import UsageError
 from secateur.weights.rank import CHUNK
 
-__all__ = ["Block", "NofM", "parse_pattern"]
-
 
 @dataclass(frozen=True)
 class NofM:

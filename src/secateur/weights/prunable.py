@@ -18,8 +18,6 @@ from torch.nn.parameter import UninitializedParameter
 
 from secateur.base import LeftAlone, UsageError, full_tensor, matches_any, require_known
 
-__all__ = ["Weight", "check_finite", "find_weights"]
-
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.RMSNorm)
 _RANKED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

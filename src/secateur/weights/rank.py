@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["CHUNK", "Cutoff", "find_cutoff", "select"]
-
 CHUNK = 1 << 19  # elements: the scratch stays near the cache, and a multiple of 8 packs into whole bytes
 
 _DIGIT_BITS = 16

@@ -16,8 +16,6 @@ from secateur.base import UsageError, full_tensor, require_one_of
 from secateur.plans import Score
 from secateur.weights.prunable import Weight
 
-__all__ = ["SCORES", "resolve_score", "score_weight"]
-
 ScoreFunction = Callable[[str, Tensor], Tensor]
 
 

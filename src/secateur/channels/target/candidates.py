@@ -20,8 +20,6 @@ from secateur.bench import (
 from secateur.plans import Goal, Plan
 from secateur.surgery import apply
 
-__all__ = ["CUT", "DENSE", "Candidates", "require_runtime"]
-
 DENSE, CUT = "dense", "cut"
 _MOST_SECONDS = 15.0
 

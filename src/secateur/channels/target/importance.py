@@ -12,8 +12,6 @@ from secateur.channels.dissection import Dissection
 from secateur.channels.sensitivity_curves import Sensitivity
 from secateur.couple import Bundle
 
-__all__ = ["Importance", "StepLoss", "by_score", "by_sensitivity"]
-
 StepLoss = Callable[[int], float]
 """From a number of steps to what they cost, growing with the number."""
 Importance = Callable[[Bundle, ScoresByGroup], StepLoss]

@@ -25,8 +25,6 @@ from secateur.channels.target.single_layer import lone_layer
 from secateur.channels.target.slots import Layer, LayerSlot
 from secateur.couple import Shares
 
-__all__ = ["LatencyTable"]
-
 _ROUNDS = 9
 _SHARES = (0.125, 0.25, 0.5, 1.0)
 _ALIGNMENT = 8

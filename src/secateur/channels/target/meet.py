@@ -30,8 +30,6 @@ from secateur.channels.target.slots import layer_slots
 from secateur.couple import Bundle, Ids
 from secateur.plans import Goal, Outcome, Plan, Target, TargetUnreachable, quantity
 
-__all__ = ["Search", "meet_target"]
-
 _TOLERANCE = 0.05
 _GOOD_ENOUGH = 0.02
 _MOST_CANDIDATES = 6

@@ -9,8 +9,6 @@ from secateur.channels.costs import Costs
 from secateur.channels.target.importance import StepLoss
 from secateur.couple import Bundle
 
-__all__ = ["Ladder", "search_by_importance", "search_uniformly"]
-
 _LOOK_AHEAD = 3
 
 

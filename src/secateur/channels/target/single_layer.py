@@ -11,8 +11,6 @@ from torch.nn import functional as F
 from secateur.bench import Clock, Node, cpu_clock, onnx_graph, open_in_onnxruntime, open_in_openvino
 from secateur.channels.target.slots import Layer
 
-__all__ = ["lone_layer"]
-
 
 def lone_layer(layer: Layer, runtime: str, threads: int) -> tuple[Callable[[], Any], Clock]:
     """The layer on random numbers, and the clock to time it by."""

@@ -13,8 +13,6 @@ from typing import Any
 from secateur.channels.dissection import Dissection
 from secateur.couple import Contraction, Need, Shares, Width, Widths
 
-__all__ = ["Layer", "LayerSlot", "layer_slots"]
-
 _CONVOLUTIONS = frozenset(("convolution", "_convolution", "convolution_overrideable"))
 
 

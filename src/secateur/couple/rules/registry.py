@@ -11,8 +11,6 @@ from secateur.couple.units import Axis, fixed_axis
 if TYPE_CHECKING:
     from secateur.couple.coupling import Coupling
 
-__all__ = ["RULES", "Rule", "broadcast", "dimension", "dimensions", "pointwise", "rule", "rule_for", "unknown"]
-
 Rule = Callable[["Coupling", OpCall], None]
 RULES: dict[str, Rule] = {}
 

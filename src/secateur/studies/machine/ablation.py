@@ -28,8 +28,6 @@ from torch.nn import functional as F
 
 from secateur.bench import BoundCall, Timer, Timing
 
-__all__ = ["PARTS", "Ablation", "Bar", "bars_of", "time_ablation"]
-
 PARTS = {
     "call and output": "calling the kernel and writing the output",
     "multiply": "multiplying, as fast as a dense kernel does",

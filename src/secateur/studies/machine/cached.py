@@ -10,8 +10,6 @@ from secateur.bench import Machine, hardware_file, read_hardware_file
 from secateur.studies.machine.hardware_report import HardwareReport
 from secateur.studies.machine.machine_study import study_hardware
 
-__all__ = ["hardware", "load_cached", "save_cached"]
-
 
 def hardware(*, again: bool = False, progress: bool = True) -> HardwareReport:
     """Measures what zeros and fewer channels buy on this machine, and which channel counts it likes.

@@ -14,17 +14,6 @@ from secateur.studies.machine.sparse_formats import BATCH_FIRST, IN_BLOCKS, KERN
 from secateur.studies.machine.structured import LayerCut, NetworkCut
 from secateur.studies.machine.tensor_cores import TensorCores
 
-__all__ = [
-    "Claim",
-    "counts_matter",
-    "half_the_channels",
-    "linear_speedup",
-    "only_tensor_cores",
-    "percent",
-    "span",
-    "sparse_can_be_slower",
-]
-
 JUDGED_SPARSITY = 0.9
 ABOUT_HALF = (0.4, 0.6)
 """Ratios of time that "about 50 % faster" may mean."""

@@ -21,8 +21,6 @@ from secateur.studies.machine.sparse_formats import FormatCurve
 from secateur.studies.machine.structured import LayerCut, NetworkCut
 from secateur.studies.machine.tensor_cores import TensorCores
 
-__all__ = ["HardwareReport"]
-
 
 @dataclass(frozen=True)
 class HardwareReport:

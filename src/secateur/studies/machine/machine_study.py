@@ -36,8 +36,6 @@ from secateur.studies.machine.structured import (
 )
 from secateur.studies.machine.tensor_cores import time_tensor_cores
 
-__all__ = ["NETWORKS", "Extent", "study_hardware"]
-
 MOBILE = "MobileNetV2-like"
 NETWORKS = (
     Network("SmallResNet", SmallResNet, partial(torch.randn, 8, 1, 28, 28)),

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from secateur.bench import BoundCall, Node, available_runtimes, onnx_graph, open_in_onnxruntime
 
-__all__ = ["MEASURED_RUNTIMES", "bind", "chain", "example_input", "runtimes_here"]
-
 MEASURED_RUNTIMES = ("eager", "onnxruntime")
 LINEAR_BATCH = 128
 IMAGE_SIZE = {"convolution": 14, "depthwise": 28}

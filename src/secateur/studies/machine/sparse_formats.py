@@ -20,20 +20,6 @@ from secateur.base import SecateurError
 from secateur.bench import BoundCall, Timer, Timing
 from secateur.sparse import SparseLinear
 
-__all__ = [
-    "BATCH_FIRST",
-    "FORMATS",
-    "IN_BLOCKS",
-    "KERNELS",
-    "KERNELS_IN_FOURS",
-    "SPARSITIES",
-    "FormatCurve",
-    "SparsityPoint",
-    "break_even",
-    "refused_formats",
-    "time_formats",
-]
-
 SPARSITIES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.99)
 BLOCK = 16
 BATCH_FIRST = "CSR, F.linear"

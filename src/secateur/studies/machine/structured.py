@@ -15,18 +15,6 @@ from secateur.channels import plan_channels
 from secateur.studies.machine.probes import bind, chain, example_input
 from secateur.surgery import apply
 
-__all__ = [
-    "COUNTS",
-    "SIDES",
-    "LayerCut",
-    "Network",
-    "NetworkCut",
-    "cut_network",
-    "time_counts",
-    "time_layer_cuts",
-    "time_networks",
-]
-
 SIDES = {"output side": (1.0, 0.5), "input side": (0.5, 1.0), "both sides": (0.5, 0.5)}
 """The shares of inputs and outputs that stay."""
 COUNTS = (*range(32, 49), *range(60, 81), 96, 112, *range(120, 137), 144, 160)

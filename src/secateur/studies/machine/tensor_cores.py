@@ -12,8 +12,6 @@ from torch.nn import functional as F
 
 from secateur.bench import Timer, Timing, cuda_clock
 
-__all__ = ["PUBLISHED", "Published", "TensorCores", "TwoOfFour", "time_tensor_cores", "what_is_missing"]
-
 SHAPES = ((4096, 4096, 1), (4096, 4096, 64), (4096, 4096, 4096), (3072, 10240, 3072))
 """Outputs, inputs and rows of the batch: a single row, where 2:4 is said to lose, up to large products."""
 FIRST_CAPABILITY = (8, 0)
