@@ -23,6 +23,9 @@ from secateur.base.inputs import in_signature_order as in_signature_order
 from secateur.base.inputs import input_tensors as input_tensors
 from secateur.base.inputs import tensors_in as tensors_in
 from secateur.base.inputs import with_batch as with_batch
+from secateur.base.interrupts import interruptible as interruptible
+from secateur.base.interrupts import let_interrupts_in as let_interrupts_in
+from secateur.base.interrupts import uninterrupted as uninterrupted
 from secateur.base.models import copy_of_model as copy_of_model
 from secateur.base.models import evaluating as evaluating
 from secateur.base.models import full_tensor as full_tensor

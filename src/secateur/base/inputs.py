@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from secateur.base.errors import UsageError
+from secateur.base.interrupts import interruptible, uninterrupted
 from secateur.base.models import evaluating
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -76,14 +77,14 @@ def found_in_batch(
 ) -> tuple[Any, ...] | dict[str, Any]:
     """What `loss` gives the model for the batch, two samples of it where the model takes that."""
     calls: list[Arguments] = []
-    hook = model.register_forward_pre_hook(lambda module, args, kwargs: calls.append((args, kwargs)), with_kwargs=True)
-    try:
-        with evaluating(model), torch.no_grad():
-            loss(model, batch)
+    with uninterrupted(), evaluating(model), torch.no_grad():
+        hook = model.register_forward_pre_hook(lambda module, *call: calls.append(call), with_kwargs=True)
+        try:
+            interruptible(loss, model, batch)
             args, kwargs = calls[0] if calls else ((), {})
-            args, kwargs = _shortened(model, args, kwargs)
-    finally:
-        hook.remove()
+            args, kwargs = interruptible(_shortened, model, args, kwargs)
+        finally:
+            hook.remove()
     if not calls:
         raise UsageError("The loss function does not call the model it is given; pass example_inputs=….")
     if args and kwargs:

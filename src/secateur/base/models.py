@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from secateur.base.errors import UsageError, explaining
+from secateur.base.interrupts import uninterrupted
 
 __all__ = ["copy_of_model", "evaluating", "full_tensor", "require_module", "training", "unwrap"]
 
@@ -52,7 +53,10 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 def copy_of_model(model: Model, otherwise: str = "") -> Model:
     """`otherwise` ends the sentence with what else the user could do."""
-    with explaining("The model cannot be copied", f"let it hold no graph tensors, locks or files{otherwise}."):
+    with (
+        explaining("The model cannot be copied", f"let it hold no graph tensors, locks or files{otherwise}."),
+        uninterrupted(patience=1),  # torch turns gradients off while it copies a tensor
+    ):
         return copy.deepcopy(model)
 
 

@@ -13,7 +13,7 @@ from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from secateur.base import evaluating, full_tensor
+from secateur.base import evaluating, full_tensor, uninterrupted
 from secateur.capture import plain_execution
 
 
@@ -40,7 +40,7 @@ def count_macs(model: nn.Module, *args: Any, **kwargs: Any) -> int:
     """Multiply-adds of matrix products and convolutions in one forward pass; zeros are multiplied, too."""
     counter = _MacCounter()
     # That a function mode is active turns the fast path of attention off, for this thread alone.
-    with evaluating(model), plain_execution(), BaseTorchFunctionMode(), counter:
+    with uninterrupted(patience=1), evaluating(model), plain_execution(), BaseTorchFunctionMode(), counter:
         model(*args, **kwargs)
     return counter.macs
 

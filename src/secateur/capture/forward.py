@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
-from secateur.base import UsageError, evaluating, tensors_in
+from secateur.base import UsageError, evaluating, tensors_in, uninterrupted
 from secateur.capture.attributes import sizes_with_origin, unchanged
 from secateur.capture.expressions import listening
 from secateur.capture.isolation import plain_execution, python_random_kept
@@ -40,7 +40,7 @@ def capture(
     """
     state = state_tensors(model)
     on_meta = any(tensor.device.type == "meta" for tensor, _, _ in state)
-    with ExitStack() as stack:
+    with uninterrupted(patience=1), ExitStack() as stack:
         stack.enter_context(evaluating(model))
         stack.enter_context(unchanged(model))
         stack.enter_context(python_random_kept())

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from secateur.base import let_interrupts_in
 from secateur.capture.expressions import Expression, TracedSize
 from secateur.capture.isolation import PrivateRandom
 from secateur.capture.size_taking import TAKES_SIZES
@@ -116,6 +117,7 @@ class CallRecorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        let_interrupts_in()
         kwargs = kwargs or {}
         if operator(op).written:
             self._save_what_is_overwritten(op, args)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from secateur.base import LeftAlone, UsageError, as_call, require_module, unwrap
+from secateur.base import LeftAlone, UsageError, as_call, interruptible, require_module, uninterrupted, unwrap
 from secateur.capture import Trace, Value, capture
 from secateur.couple import (
     Axis,
@@ -39,18 +39,22 @@ def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
     require_module(model)
     module = unwrap(model)
     _require_plain_parameters(module)
-    with _no_garbage_collection():
-        # One forward pass as a list of calls, with the sizes that Python code read and gave.
-        trace = capture(module, *as_call(example_inputs))
-        # Rule by rule, which coordinates of which tensors live and die together.
-        coupling = Coupling(trace).run()
-        # What the code demands of its sizes once coordinates are gone; what follows whatever is cut is drawn at once.
-        requirements = Requirements(coupling)
-        system = System(settle(requirements), trace.attributes)
-        coupling.units.settle()
-        # Units that occur in the same places, then the smallest sets of them that can be cut so that all sizes fit.
-        groups = [group for group in find_groups(coupling, requirements.count_axes) if len(group) > 1]
-        bundles, refused = find_bundles(coupling.units, groups, requirements.count_axes, system)
+    with uninterrupted(), _no_garbage_collection():
+        return interruptible(_dissected, module, example_inputs)
+
+
+def _dissected(module: nn.Module, example_inputs: Any) -> Dissection:
+    # One forward pass as a list of calls, with the sizes that Python code read and gave.
+    trace = capture(module, *as_call(example_inputs))
+    # Rule by rule, which coordinates of which tensors live and die together.
+    coupling = Coupling(trace).run()
+    # What the code demands of its sizes once coordinates are gone; what follows whatever is cut is drawn at once.
+    requirements = Requirements(coupling)
+    system = System(settle(requirements), trace.attributes)
+    coupling.units.settle()
+    # Units that occur in the same places, then the smallest sets of them that can be cut so that all sizes fit.
+    groups = [group for group in find_groups(coupling, requirements.count_axes) if len(group) > 1]
+    bundles, refused = find_bundles(coupling.units, groups, requirements.count_axes, system)
     return Dissection(trace, coupling, requirements.count_axes, system, groups, bundles, refused)
 
 

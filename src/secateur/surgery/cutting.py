@@ -16,7 +16,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from secateur.base import UsageError, evaluating, unwrap
+from secateur.base import UsageError, evaluating, uninterrupted, unwrap
 from secateur.capture import read_attribute, write_attributes
 from secateur.plans import Plan, TensorCut
 
@@ -32,7 +32,7 @@ def cut(model: nn.Module, plan: Plan, optimizer: Optimizer | None = None) -> Non
     require_fit(module, tensors, plan)
     if optimizer is not None:
         _require_own(optimizer, module)
-    with _undone_on_error() as undo:
+    with uninterrupted(), _undone_on_error() as undo:
         for name, tensor_cut in plan.tensors.items():
             _cut_tensor(tensors[name], tensor_cut, undo)
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, undo)

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from secateur.base import SecateurWarning
+from secateur.base import SecateurWarning, uninterrupted
 from secateur.plans import Masks
-from secateur.surgery.zeroing import laid_out_like, masked_parameters, zero
+from secateur.surgery.zeroing import pruned_positions, zero
 
 __all__ = ["Hold", "hold"]
 
@@ -30,13 +30,16 @@ class Hold:
     def __init__(self, model: nn.Module, masks: Masks, optimizer: Optimizer) -> None:
         self.masks = masks
         self._optimizer = _stepping_optimizer(optimizer)
-        self._held = [
-            (parameter, laid_out_like(parameter, layer.pruned()))
-            for parameter, layer in masked_parameters(model, masks)
-        ]
+        self._held = pruned_positions(model, masks)
         self._warn_if_foreign()
-        self._enforce()
-        self._hook = self._optimizer.register_step_post_hook(self._after_step)
+        try:
+            with uninterrupted():
+                self._enforce()
+                self._hook = self._optimizer.register_step_post_hook(self._after_step)
+        except BaseException:  # nobody gets what could release it
+            if hook := vars(self).get("_hook"):
+                hook.remove()
+            raise
 
     def release(self) -> None:
         """Lets the optimizer move the weights again."""
@@ -48,7 +51,11 @@ class Hold:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        """An error or Ctrl-C within a step leaves weights that are not zero any more: they get their zeros again."""
+        with uninterrupted():
+            if kind is not None:
+                self._enforce()
+            self.release()
 
     def _warn_if_foreign(self) -> None:
         trained = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
@@ -65,12 +72,14 @@ class Hold:
         self._enforce()
 
     def _enforce(self) -> None:
-        for parameter, pruned in self._held:
-            zero(parameter, pruned)
-            # .get, because indexing would create an empty state for parameters that the optimizer does not train.
-            for value in self._optimizer.state.get(parameter, {}).values():
-                if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                    zero(value, pruned)
+        # .get, because indexing would create an empty state for parameters that the optimizer does not train.
+        states = [
+            (value, pruned)
+            for parameter, pruned in self._held
+            for value in self._optimizer.state.get(parameter, {}).values()
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape
+        ]
+        zero([*self._held, *states])
 
 
 def hold(model: nn.Module, masks: Masks, optimizer: Optimizer) -> Hold:

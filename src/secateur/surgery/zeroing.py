@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
-from secateur.base import UsageError, unwrap
+from secateur.base import UsageError, uninterrupted, unwrap
 from secateur.plans import LayerMask, Masks
 
-__all__ = ["laid_out_like", "masked_parameters", "zero", "zero_pruned"]
+__all__ = ["masked_parameters", "pruned_positions", "zero", "zero_pruned"]
 
 
 def masked_parameters(model: nn.Module, masks: Masks) -> list[tuple[nn.Parameter, LayerMask]]:
@@ -29,17 +31,26 @@ def masked_parameters(model: nn.Module, masks: Masks) -> list[tuple[nn.Parameter
 
 
 def zero_pruned(model: nn.Module, masks: Masks) -> None:
+    zero(pruned_positions(model, masks))
+
+
+def pruned_positions(model: nn.Module, masks: Masks) -> list[tuple[Tensor, Tensor]]:
+    """Each masked parameter with what is True where it is pruned; one that cannot be written to is refused."""
+    found: list[tuple[Tensor, Tensor]] = []
     for parameter, layer in masked_parameters(model, masks):
-        zero(parameter, laid_out_like(parameter, layer.pruned()))
+        zero([(parameter, torch.tensor(False, device=parameter.device))])
+        found.append((parameter, _laid_out_like(parameter, layer.pruned())))
+    return found
 
 
-def zero(tensor: Tensor, pruned: Tensor) -> None:
-    """Zeroes the pruned positions of a parameter or of its optimizer state, whatever values are there now."""
-    with torch.no_grad():
-        _local(tensor).masked_fill_(pruned, 0)
+def zero(pruned: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Zeroes the pruned positions of parameters or of their optimizer state, whatever values are there now."""
+    with uninterrupted(), torch.no_grad():
+        for tensor, positions in pruned:
+            _local(tensor).masked_fill_(positions, 0)
 
 
-def laid_out_like(parameter: Tensor, pruned: Tensor) -> Tensor:
+def _laid_out_like(parameter: Tensor, pruned: Tensor) -> Tensor:
     """On the parameter's device, and for a parameter that FSDP has spread over processes, this process's part."""
     pruned = pruned.to(parameter.device)
     if hasattr(parameter, "device_mesh"):

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from secateur.base import as_call, batch_of, copied, evaluating, tensors_in, unwrap
+from secateur.base import as_call, batch_of, copied, evaluating, tensors_in, uninterrupted, unwrap
 from secateur.capture import (
     CallRecorder,
     numbers_of,
@@ -83,7 +83,7 @@ def _run_on_stand_ins(
     every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
     args, kwargs = copied(*as_call(plan.example_inputs))
     recorder = CallRecorder([])
-    with evaluating(module), unchanged(module), python_random_kept(), plain_execution():
+    with uninterrupted(patience=1), evaluating(module), unchanged(module), python_random_kept(), plain_execution():
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
         with recorded(module, recorder):
             out = functional_call(module, every_name, args, kwargs, tie_weights=False)

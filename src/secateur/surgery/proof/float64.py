@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from secateur.base import let_interrupts_in
 from secateur.capture import PrivateRandom
 
 __all__ = ["DecomposingMode", "Float64", "grouped_product", "lifted"]
@@ -33,6 +34,7 @@ class DecomposingMode(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        let_interrupts_in()
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             with self:
                 return func.decompose(*args, **(kwargs or {}))

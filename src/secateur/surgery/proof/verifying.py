@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secateur.base import SecateurError, UsageError, as_call, copied, tensors_in, unwrap
+from secateur.base import SecateurError, UsageError, as_call, copied, tensors_in, uninterrupted, unwrap
 from secateur.capture import python_random_kept
 from secateur.plans import Plan
 from secateur.surgery.cutting import cut, named_tensors, require_fit
@@ -73,6 +73,11 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
     require_fit(module, named_tensors(module), plan)
     if any(tensor.device.type == "meta" for tensor in named_tensors(module).values()):
         raise UsageError("The model is on the meta device and has no values to prove anything with; load its weights.")
+    with uninterrupted(patience=1):
+        return _proof(module, plan, args, kwargs)
+
+
+def _proof(module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proof:
     full = _full_size(module, plan)
     pruned = _copy(full)
     cut(pruned, plan)
