@@ -10,10 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+import torch
 from accelerate import Accelerator
 from torch import nn
 
-from secateur.base import Amount, LossDiverged, UsageError, require_module, unwrap
+from secateur.base import (
+    Amount,
+    LossDiverged,
+    UsageError,
+    interruptible,
+    require_module,
+    uninterrupted,
+    unwrap,
+)
 from secateur.checkpoint import extra_states
 from secateur.loop.agenda import (
     DEFAULT_CUTS,
@@ -188,40 +197,50 @@ class _Run:
 
     def walk(self, make_stops: Callable[[int], Agenda], pruner: Pruner | None) -> Result:
         """Passes every stop that an earlier, interrupted walk has not, and returns the outcome."""
-        with lent_accelerator(self.accelerator, self.seed) as accelerator, ExitStack() as until_done:
+        with (
+            uninterrupted(patience=1),
+            torch.set_grad_enabled(torch.is_grad_enabled()),
+            lent_accelerator(self.accelerator, self.seed) as accelerator,
+            ExitStack() as until_done,
+        ):
             tuner = Tuner(self.model, self.task, self.recipe, accelerator)
-            agenda = make_stops(tuner.epoch_batches)
             folder = until_done.enter_context(RunFolder(self.run_dir, accelerator)) if self.run_dir else None
-            if folder:
-                list(extra_states(unwrap(self.model)))  # what no checkpoint holds is refused now, not after hours
-                folder.open({**self.settings, **self._circumstances(tuner)})
-                if folder.finished:
-                    stored = folder.stored_result(copy.deepcopy(unwrap(self.model)))
-                    return replace(stored, tolerance=self.tolerance, note=self.note)
-            display = self._display(accelerator.is_main_process)
             try:
-                state = self._pass_stops(tuner, agenda, folder, display, pruner)
-            except LossDiverged as error:
-                kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
-                raise LossDiverged(
-                    f"{error}; {kept}. Lower lr or finetune_scale in the Recipe and start again."
-                ) from None
+                return interruptible(self._walk, tuner, folder, make_stops, pruner)
             finally:
-                display.close()
                 tuner.close()
-            result = Result(
-                state.records,
-                self.tolerance,
-                self.task.metric_name,
-                state.histogram,
-                model=tuner.finished_model(state.plan),
-                masks=state.masks or Masks({}),
-                plan=state.plan,
-                note=self.note,
-            )
-            if folder:
-                folder.finish(result)
-            return result
+
+    def _walk(
+        self, tuner: Tuner, folder: RunFolder | None, make_stops: Callable[[int], Agenda], pruner: Pruner | None
+    ) -> Result:
+        agenda = make_stops(tuner.epoch_batches)
+        if folder:
+            list(extra_states(unwrap(self.model)))  # what no checkpoint holds is refused now, not after hours
+            folder.open({**self.settings, **self._circumstances(tuner)})
+            if folder.finished:
+                stored = folder.stored_result(copy.deepcopy(unwrap(self.model)))
+                return replace(stored, tolerance=self.tolerance, note=self.note)
+        display = self._display(tuner.accelerator.is_main_process)
+        try:
+            state = self._pass_stops(tuner, agenda, folder, display, pruner)
+        except LossDiverged as error:
+            kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
+            raise LossDiverged(f"{error}; {kept}. Lower lr or finetune_scale in the Recipe and start again.") from None
+        finally:
+            display.close()
+        result = Result(
+            state.records,
+            self.tolerance,
+            self.task.metric_name,
+            state.histogram,
+            model=tuner.finished_model(state.plan),
+            masks=state.masks or Masks({}),
+            plan=state.plan,
+            note=self.note,
+        )
+        if folder:
+            folder.finish(result)
+        return result
 
     def _pass_stops(
         self, tuner: Tuner, agenda: Agenda, folder: RunFolder | None, display: Display, pruner: Pruner | None
