@@ -20,7 +20,7 @@ from secateur.channels.dissection import Dissection
 from secateur.channels.given import Given
 from secateur.channels.scores import ChannelScorer
 from secateur.couple import Bundle, Conflict, Ids
-from secateur.plans import GroupCut, Plan, TensorCut
+from secateur.plans import GroupCut, Plan, TensorCut, form_of
 
 Choose = Callable[[Sequence[Bundle]], Ids]
 """From the bundles that may be cut to the units that go."""
@@ -189,6 +189,7 @@ def plan_of(
         output_shapes=_output_shapes(dissection),
         scope=scope,
         score=score,
+        example_form=form_of(example_inputs),
         example_inputs=example_inputs,
         constants=numbers_of(trace.calls[: trace.example_calls]),
     )

@@ -8,6 +8,8 @@ from secateur.plans.cuts import Target as Target
 from secateur.plans.cuts import Zeros as Zeros
 from secateur.plans.cuts import as_request as as_request
 from secateur.plans.cuts import requested as requested
+from secateur.plans.example_form import form_of as form_of
+from secateur.plans.example_form import inputs_of_form as inputs_of_form
 from secateur.plans.goal import Goal as Goal
 from secateur.plans.goal import parse_goal as parse_goal
 from secateur.plans.masks import DescribedMasks as DescribedMasks

@@ -31,6 +31,7 @@ from secateur.base import (
     write_text,
 )
 from secateur.capture import Attribute
+from secateur.plans.example_form import Form, read_form
 from secateur.plans.outcome import Outcome
 
 __all__ = ["GroupCut", "Plan", "TensorCut"]
@@ -147,9 +148,13 @@ class Plan:
     """What the channels were ranked by."""
     outcome: Outcome | None = field(default=None, metadata=ADDED_LATER)
     """How the target was met, if there was one."""
+    example_form: Annotated[Form | None, StoredAs(to_json, read_form)] = field(
+        default=None, compare=False, repr=False, metadata=ADDED_LATER
+    )
+    """The shapes, dtypes and ranges of what the plan was made with, for the check of a plan that was loaded."""
     example_inputs: Any = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     """What the plan was made with, for the check when it is applied; not saved."""
-    constants: frozenset[str] = field(default=frozenset(), compare=False, repr=False, metadata=NOT_STORED)
+    constants: frozenset[str] | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     """The constants in the arithmetic of the example pass, to which a cut must not add any; not saved."""
 
     def __str__(self) -> str:
@@ -193,6 +198,7 @@ class Plan:
             parameters=(self.parameters[0], later.parameters[1]),
             macs=(self.macs[0], later.macs[1]),
             outcome=_composed(self.outcome, later.outcome),
+            example_form=self.example_form,
             example_inputs=self.example_inputs,
             constants=self.constants,
         )

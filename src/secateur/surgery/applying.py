@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.optim import Optimizer
@@ -10,7 +11,8 @@ from torch.optim import Optimizer
 from secateur.base import UsageError
 from secateur.plans import Masks, Plan
 from secateur.surgery.cutting import cut
-from secateur.surgery.proof.dry_run import dry_run, is_cheap_to_prove
+from secateur.surgery.proof.dry_run import dry_run, is_cheap_to_prove, with_stand_ins
+from secateur.surgery.proof.layer_sizes import require_fitting_layers
 from secateur.surgery.proof.verifying import NotProvable
 from secateur.surgery.proof.verifying import verify as prove
 from secateur.surgery.zeroing import zero_pruned
@@ -20,7 +22,14 @@ __all__ = ["apply"]
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def apply(model: Model, plan: Masks | Plan, *, optimizer: Optimizer | None = None, verify: bool | None = None) -> Model:
+def apply(
+    model: Model,
+    plan: Masks | Plan,
+    *,
+    optimizer: Optimizer | None = None,
+    verify: bool | None = None,
+    example_inputs: Any = None,
+) -> Model:
     """Carries out a plan on `model`, in place and all or nothing, and returns the model.
 
     Args:
@@ -29,27 +38,38 @@ def apply(model: Model, plan: Masks | Plan, *, optimizer: Optimizer | None = Non
             objects.
         plan: of `plan_weights` or `plan_channels`. One that does not fit the model changes nothing.
         optimizer: for a `Plan`, an optimizer of the model; its momenta are cut along with the parameters.
-        verify: for a `Plan`, whether to prove it first, as `secateur.verify` does. By default a plan that was made in
-            this process is proven where that takes less than about a second, and otherwise tried out once on weights
-            without values. What fails is refused.
+        verify: for a `Plan`, whether to prove it first, as `secateur.verify` does. By default it is proven where that
+            takes less than about a second, and otherwise tried out once on weights without values. What fails is
+            refused; False leaves the check out.
+        example_inputs: for a `Plan`, what to check it with; by default what it was made with. For a plan that was
+            loaded, these are inputs of the same shapes, dtypes and ranges. Where its file does not hold them, because
+            an earlier version wrote it or they are more than tensors, numbers and text, only the sizes of each layer
+            are compared with each other: pass the inputs to have it checked in full.
     """
     if isinstance(plan, Plan):
-        _check(model, plan, verify)
+        _check(model, plan if example_inputs is None else replace(plan, example_inputs=example_inputs), verify)
         cut(model, plan, optimizer)
         return model
     if not isinstance(plan, Masks):
         raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_weights or plan_channels returned.")
-    if optimizer is not None or verify is not None:
-        raise UsageError("optimizer and verify belong to plans of plan_channels; apply masks without them.")
+    if optimizer is not None or verify is not None or example_inputs is not None:
+        raise UsageError(
+            "optimizer, verify and example_inputs belong to plans of plan_channels; apply masks without them."
+        )
     zero_pruned(model, plan)
     return model
 
 
 def _check(model: nn.Module, plan: Plan, verify: bool | None) -> None:
-    if verify is False or (verify is None and plan.example_inputs is None):
-        return
     if verify:
         prove(model, plan)
+    elif verify is None:
+        _rehearse(model, plan if plan.example_inputs is not None else with_stand_ins(model, plan))
+
+
+def _rehearse(model: nn.Module, plan: Plan) -> None:
+    if plan.example_inputs is None:
+        require_fitting_layers(model, plan)
     elif not (is_cheap_to_prove(model, plan) and _is_proven(model, plan)):
         dry_run(model, plan)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from secateur.base import as_call, batch_of, copied, evaluating, tensors_in, uninterrupted, unwrap
+from secateur.base import UsageError, as_call, batch_of, copied, evaluating, in_brief, tensors_in, uninterrupted, unwrap
 from secateur.capture import (
     CallRecorder,
     numbers_of,
@@ -17,11 +19,11 @@ from secateur.capture import (
     unchanged,
     write_attributes,
 )
-from secateur.plans import Plan
+from secateur.plans import Plan, inputs_of_form
 from secateur.surgery.cutting import named_tensors, require_fit
 from secateur.surgery.proof.verifying import ProofFailed
 
-__all__ = ["dry_run", "is_cheap_to_prove"]
+__all__ = ["dry_run", "is_cheap_to_prove", "with_stand_ins"]
 
 _CHEAP_PARAMETERS = 5_000_000
 _CHEAP_MACS = 500_000_000
@@ -30,8 +32,32 @@ _CHEAP_MACS = 500_000_000
 def is_cheap_to_prove(model: nn.Module, plan: Plan) -> bool:
     """Whether a proof takes less than about a second and a few times 5 million numbers of memory."""
     on_meta = any(parameter.device.type == "meta" for parameter in model.parameters())
+    numbers = sum(parameter.numel() for parameter in model.parameters())  # what a plan says of them may be forged
     macs = plan.macs[0] * max(1, batch_of(plan.example_inputs))
-    return not on_meta and plan.parameters[0] <= _CHEAP_PARAMETERS and macs <= _CHEAP_MACS
+    return not on_meta and numbers <= _CHEAP_PARAMETERS and macs <= _CHEAP_MACS
+
+
+def with_stand_ins(model: nn.Module, plan: Plan) -> Plan:
+    """A plan of a file with inputs of the form that it holds, on which the model runs as it is; without one, the plan.
+
+    Where the whole model would not run, nothing could be said of the cut one: that is refused, as any form is that a
+    forged plan might hold for not being checked.
+    """
+    module = unwrap(model)
+    tensors = named_tensors(module)
+    require_fit(module, tensors, plan)
+    device = next((tensor.device for tensor in tensors.values()), torch.device("cpu"))
+    if plan.example_form is None or device.type == "meta":
+        return plan
+    try:
+        made = replace(plan, example_inputs=inputs_of_form(plan.example_form, device))
+        _run_on_stand_ins(module, tensors, replace(made, tensors={}, attributes={}), solid=False)
+    except Exception as error:
+        raise UsageError(
+            f"The model does not run on inputs of the form that the plan was made with ({in_brief(error)}); "
+            "pass example_inputs=… that it takes."
+        ) from error
+    return made
 
 
 def dry_run(model: nn.Module, plan: Plan) -> None:
@@ -44,8 +70,10 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
     module = unwrap(model)
     tensors = named_tensors(module)
     require_fit(module, tensors, plan)
-    if not plan.output_shapes or any(tensor.device.type == "meta" for tensor in tensors.values()):
+    if any(tensor.device.type == "meta" for tensor in tensors.values()):
         return
+    if not plan.output_shapes and plan.constants is not None:
+        return  # a plan of a file has to run all the same
     try:
         out, numbers = _run_on_stand_ins(module, tensors, plan, solid=False)
     except Exception:  # some kernels refuse tensors whose numbers are all one place in memory
@@ -57,7 +85,7 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
                 "Leave the layer out with keep=[…], and tell us about the model."
             ) from error
     shapes = tuple(tuple(tensor.shape) for tensor in tensors_in(out))
-    if shapes != plan.output_shapes:
+    if plan.output_shapes and shapes != plan.output_shapes:
         raise ProofFailed(
             f"The cut model would give outputs of shapes {shapes} instead of {plan.output_shapes}; nothing was cut."
         )
@@ -65,7 +93,9 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
 
 
 def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
-    """A scale that is computed from a size in a way that cannot be followed shows here."""
+    """A scale that is computed from a size in a way that cannot be followed shows here. A file does not hold them."""
+    if plan.constants is None:
+        return
     if new := sorted(numbers - plan.constants):
         raise ProofFailed(
             f"The cut model would compute with another number, {new[0]}: the code makes it of a size that is cut; "
