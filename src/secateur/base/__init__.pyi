@@ -28,6 +28,7 @@ from secateur.base.interrupts import let_interrupts_in as let_interrupts_in
 from secateur.base.interrupts import uninterrupted as uninterrupted
 from secateur.base.models import copy_of_model as copy_of_model
 from secateur.base.models import evaluating as evaluating
+from secateur.base.models import flags_restored as flags_restored
 from secateur.base.models import full_tensor as full_tensor
 from secateur.base.models import require_module as require_module
 from secateur.base.models import training as training

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from secateur.base.errors import UsageError, explaining
 from secateur.base.interrupts import uninterrupted
 
-__all__ = ["copy_of_model", "evaluating", "full_tensor", "require_module", "training", "unwrap"]
+__all__ = ["copy_of_model", "evaluating", "flags_restored", "full_tensor", "require_module", "training", "unwrap"]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -63,7 +63,7 @@ def copy_of_model(model: Model, otherwise: str = "") -> Model:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The whole model in evaluation mode."""
-    with _flags_restored(model):
+    with flags_restored(model):
         model.eval()
         yield
 
@@ -71,15 +71,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def training(model: nn.Module) -> Iterator[None]:
     """Training mode; a model of which only parts are in evaluation mode keeps them so: its author froze them."""
-    with _flags_restored(model):
+    with flags_restored(model):
         if not any(module.training for module in model.modules()):
             model.train()
         yield
 
 
 @contextmanager
-def _flags_restored(model: nn.Module) -> Iterator[None]:
-    flags = [(module, module.training) for module in model.modules()]
+def flags_restored(*models: nn.Module) -> Iterator[None]:
+    flags = [(module, module.training) for model in models for module in model.modules()]
     try:
         yield
     finally:

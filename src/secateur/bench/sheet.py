@@ -20,7 +20,10 @@ from secateur.base import (
     batch_of,
     copy_of_model,
     explaining,
+    flags_restored,
+    interruptible,
     steps,
+    uninterrupted,
     with_batch,
 )
 from secateur.bench.comparison import Comparison, compare_ready, require_free_name, require_threads, timing_conditions
@@ -190,10 +193,15 @@ def measure(
     one_example = as_call(with_batch(example_inputs, 1))
     footprints = {name: _footprint(name, model, *one_example) for name, model in named.items()}
     total = len(chosen) * (len(named) + 1 + len(sizes))
-    with steps(total, "measure", progress) as begin, timing_conditions(threads):
+    with (
+        steps(total, "measure", progress) as begin,
+        uninterrupted(patience=1),
+        flags_restored(*named.values()),
+        timing_conditions(threads),
+    ):
         contest = _Contest(named, example_inputs, threads, max_seconds, begin)
         for runtime in chosen:
-            contest.run(runtime, sizes)
+            interruptible(contest.run, runtime, sizes)
     return Sheet(next(iter(named)), footprints, tuple(contest.measurements), tuple(contest.refusals), machine)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from secateur.base import UsageError, evaluating, require_module, steps, unwrap
+from secateur.base import UsageError, evaluating, interruptible, require_module, steps, uninterrupted, unwrap
 from secateur.capture import state_tensors, without_random_effects
 from secateur.formats.checked_file import CheckedFile, write_and_compare
 from secateur.formats.exported import Exported, Int8
@@ -54,6 +54,7 @@ def export(
     _require_data(chosen, int8, calibration_data, eval_data, metric)
     with (
         steps(4 if int8 else 1, "export", progress) as begin,
+        uninterrupted(patience=1),
         evaluating(own),
         torch.no_grad(),
         without_random_effects(),
@@ -62,11 +63,11 @@ def export(
         torch.manual_seed(0)  # data in random order calibrate int8 alike every time
         begin(f"writing {chosen.title}, and comparing it with PyTorch")
         if not int8:
-            return _exported(target, write_and_compare(own, example_inputs, chosen, file))
+            return _exported(target, interruptible(write_and_compare, own, example_inputs, chosen, file))
         with tempfile.TemporaryDirectory() as folder:
-            dense = write_and_compare(own, example_inputs, chosen, Path(folder) / target.name)
+            dense = interruptible(write_and_compare, own, example_inputs, chosen, Path(folder) / target.name)
             interface = Interface(own, dense.expected[0].inputs)
-            written, costs = quantise(dense, file, interface, calibration_data, eval_data, metric, begin)
+            written, costs = interruptible(quantise, dense, file, interface, calibration_data, eval_data, metric, begin)
             return _exported(target, written, costs)
 
 

@@ -15,12 +15,14 @@ from secateur.base import (
     copied,
     copy_of_model,
     explaining,
+    interruptible,
     require_module,
     threads_text,
+    uninterrupted,
     unwrap,
     working,
 )
-from secateur.bench import require_threads, this_machine
+from secateur.bench import require_threads, this_machine, torch_threads
 from secateur.capture import without_random_effects
 from secateur.sparse.backend import why_unavailable
 from secateur.sparse.dense import DenseLayer
@@ -91,13 +93,19 @@ def sparse_engine(model: nn.Module, example_inputs: Any, *, threads: int = 1, pr
     """
     _require_model(model)
     require_threads(threads)
-    with without_random_effects(), torch.inference_mode(False), torch.no_grad():
+    with (
+        uninterrupted(patience=1),
+        torch_threads(torch.get_num_threads()),
+        without_random_effects(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):
         own = copy_of_model(unwrap(model)).eval()
         _require_fitting(copy_of_model(own), example_inputs)
-        network, layers, notes = _prepared(own, example_inputs)
+        network, layers, notes = interruptible(_prepared, own, example_inputs)
         origin = origin_of(own, example_inputs, network, [layer for _, layer in layers])
         with working("timing the layers, dense and sparse in turn", progress):
-            choices, whole = choose(network, layers, example_inputs, threads)
+            choices, whole = interruptible(choose, network, layers, example_inputs, threads)
     notes += [] if whole is None else [f"With its sparse layers, the model takes {whole} times as long as without."]
     return SparseEngine(network, choices, threads, [*notes, *_why_nothing_is_sparse(choices)], origin)
 

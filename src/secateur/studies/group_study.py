@@ -17,10 +17,12 @@ from secateur.base import (
     UsageError,
     copy_of_model,
     evaluating,
+    interruptible,
     named,
     parse_amount,
     require_module,
     steps,
+    uninterrupted,
     unwrap,
 )
 from secateur.capture import without_random_effects
@@ -166,9 +168,9 @@ class _Evaluation:
         return number
 
     def _at_once(self, judged: nn.Module) -> float:
-        with evaluating(judged), torch.no_grad(), without_random_effects():
+        with uninterrupted(patience=1), evaluating(judged), torch.no_grad(), without_random_effects():
             torch.manual_seed(0)
-            return self._metric(judged, self._data)
+            return interruptible(self._metric, judged, self._data)
 
 
 def _on_device(eval_data: Any, device: torch.device) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from secateur.base import UsageError, copy_of_model
+from secateur.base import UsageError, copy_of_model, interruptible, uninterrupted
 from secateur.bench import (
     NULL_CONTROL,
     Comparison,
@@ -47,12 +47,12 @@ class Candidates:
         return self._compare(self._dense, self._load(CUT, cut))
 
     def _load(self, name: str, model: nn.Module) -> Ready:
-        with timing_conditions(self._threads):
+        with uninterrupted(patience=1), timing_conditions(self._threads):
             return Runner(name, model, self._runtime, self._inputs, self._threads).ready(self._inputs)
 
     def _compare(self, *entries: Ready) -> Comparison:
-        with timing_conditions(self._threads):
-            return compare_ready(entries, self._control, max_seconds=_MOST_SECONDS)
+        with uninterrupted(patience=1), timing_conditions(self._threads):
+            return interruptible(compare_ready, entries, self._control, max_seconds=_MOST_SECONDS)
 
 
 def require_runtime(goal: Goal, runtime: str) -> None:

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from secateur.base import cache_folder, read_json, write_text
+from secateur.base import cache_folder, interruptible, read_json, uninterrupted, write_text
 from secateur.bench import find_runtime, this_machine, time_in_turns, torch_threads
 from secateur.channels.costs import Costs, Term
 from secateur.channels.target.single_layer import lone_layer
@@ -72,13 +72,12 @@ class LatencyTable:
 
     def _time(self, layers: Sequence[Layer]) -> list[float]:
         """Seconds of each, without those of calling the runtime, which a network pays once and not for every layer."""
-        with torch_threads(self._threads), torch.inference_mode():
+        with uninterrupted(patience=1), torch_threads(self._threads), torch.inference_mode():
             calls, clocks = zip(
                 *(lone_layer(layer, self._runtime, self._threads) for layer in (_NEXT_TO_NOTHING, *layers)), strict=True
             )
-            turns = time_in_turns(
-                {str(i): call for i, call in enumerate(calls)}, clock=clocks[0], min_rounds=_ROUNDS, max_seconds=0
-            )
+            numbered = {str(i): call for i, call in enumerate(calls)}
+            turns = interruptible(time_in_turns, numbered, clock=clocks[0], min_rounds=_ROUNDS, max_seconds=0)
         calling, *seconds = (timing.seconds for timing in turns.timings.values())
         return [max(own - calling, _LEAST_SHARE * own) for own in seconds]
 
