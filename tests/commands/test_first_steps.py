@@ -104,6 +104,8 @@ def test_settings_are_written_back_and_repeat_the_run() -> None:
         ('chanels = "50%"', "did you mean 'channels'?"),
         ("channels = {a = 1}", "channels in mine.toml is a table"),
         ("channels = ", "mine.toml is no TOML that can be read"),
+        ('channels = "\\u001b[2J"', "channels holds a control character"),
+        ('keep = ["\\u001b[2J"]', "keep holds a control character"),
         ('threads = "many"', "Invalid value for '--threads'"),
         (None, "There are no settings mine.toml"),
     ],
@@ -143,6 +145,71 @@ def test_a_run_from_elsewhere_runs_no_code(place: str, tmp_path: Path, monkeypat
     with pytest.raises(UsageError, match=r"add --task TASK"):
         task_and_runs(["out"], None)
     assert not Path("ran").exists()
+
+
+STRANGE_TASKS = {
+    "evil/task.py": "beside the run",
+    "evil/code/task.py": "in another folder beside the run",
+    "second/task.py": "in the second of two runs",
+    "finished/task.py": "in another run's folder",
+    "finished/deep/task.py": "below another run's folder",
+    "finished.deep.task": "likewise, as a module",
+    "link/task.py": "in a run's folder, by way of a link",
+    "linked.py": "a link to a run's file",
+    "finished/own.py": "a link to the user's own file, among a run's modules",
+    "shadowed": "a module that a package hides",
+    "antigravity": "an installed module",
+    "round.py": "a link to itself",
+    "task\\u0000.py": "a path that cannot be",
+    "x" * 5000 + ".py": "a path that is too long",
+}
+
+
+@pytest.mark.parametrize("named", STRANGE_TASKS, ids=lambda named: STRANGE_TASKS[named])
+def test_a_task_that_may_have_come_with_a_run_is_not_run(named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("evil/run", "evil/code", "second", "finished/deep", "shadowed"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "task.py").write_text("open('ran', 'w').close()")
+    Path("finished/run.json").write_text("{}")
+    for file in ("evil/task.py", "finished/task.py", "shadowed.py", "shadowed/__init__.py", "mine.py"):
+        Path(file).write_text("open('ran', 'w').close()")
+    for link, to in {"link": "finished", "linked.py": "link/task.py", "finished/own.py": "../mine.py"}.items():
+        Path(link).symlink_to(to)
+    Path("round.py").symlink_to("round.py")
+    Path("evil/run/settings.toml").write_text(f'task = "{named}"')
+    with pytest.raises(UsageError, match=r"add --task TASK|control character"):
+        task_and_runs(["evil/run", "second"], None)
+    assert not Path("ran").exists()
+    assert "Running" not in capsys.readouterr().err
+
+
+def test_the_task_of_a_run_in_the_current_folder_is_named_by_a_person(tmp_path: Path) -> None:
+    for record, task in (("run.json", "task.py"), ("settings.toml", "code/task.py")):
+        Path("code").mkdir(exist_ok=True)
+        Path(record).touch()
+        Path(task).write_text("open('ran', 'w').close()")
+        Path("settings.toml").write_text(f'task = "{task}"')
+        with pytest.raises(UsageError, match="add --task TASK"):
+            task_and_runs(["."], None)
+        Path("run.json").unlink(missing_ok=True)
+    assert not Path("ran").exists()
+
+
+def test_settings_say_which_task_is_about_to_run_and_bring_none() -> None:
+    Path("evil").mkdir()
+    Path("evil/task.py").write_text("open('ran', 'w').close()")
+    Path("evil/settings.toml").write_text('task = "evil/task.py"\nsparsity = "50%"')
+    code, _, errors = secateur("prune", "--settings", "evil/settings.toml")
+    assert code == 2
+    assert "name it in front of --settings" in errors
+    assert not Path("ran").exists()
+    Path("failing.py").write_text("raise ValueError('it ran')")
+    Path("evil/settings.toml").write_text('task = "failing.py"\nsparsity = "50%"')
+    code, out, errors = secateur("prune", "--settings", "evil/settings.toml")
+    assert (code, out) == (1, "")
+    assert errors.startswith("Running failing.py, as evil/settings.toml says. secateur: failing.py:1 failed")
+    code, _, errors = secateur("prune", "failing.py", "--settings", "evil/settings.toml")
+    assert errors.startswith("secateur: failing.py:1 failed"), "who names a task knows what runs"
 
 
 def test_a_misspelt_run_is_answered_with_what_was_meant() -> None:

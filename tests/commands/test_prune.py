@@ -186,7 +186,7 @@ def test_the_folder_is_named_after_the_task_and_the_cut(
     assert read_checkpoint(folder)
 
 
-def test_everything_that_python_can_say(task: Path, tmp_path: Path) -> None:
+def test_everything_that_python_can_say(task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     curves = Sensitivity("accuracy", 0.9, tuple(curve(name) for name in ("conv", "hidden")))
     curves.save(tmp_path / "s.json")
     options = {
@@ -230,6 +230,7 @@ def test_everything_that_python_can_say(task: Path, tmp_path: Path) -> None:
     assert stored["per-layer"] == ["conv=25%"]
     assert (stored["lr"], stored["multiple-of"], stored["sensitivity"]) == (0.05, 2, str(tmp_path / "s.json"))
     settings = str(task.parent / "out" / "settings.toml")
+    monkeypatch.chdir(tmp_path)
     again = CliRunner().invoke(app, ["prune", "--settings", settings, "-o", str(tmp_path / "again")])
     assert again.exit_code == 0, again.stderr
     assert read_checkpoint(tmp_path / "again").settings == told

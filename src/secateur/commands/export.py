@@ -33,13 +33,13 @@ def export(
     Example: secateur export runs/channels-50 --to onnx --int8
     """
     with errors_in_one_sentence(debug, "Stopped. No file was written."):
-        from secateur.commands.runs import task_of_run
+        from secateur.commands.runs import task_of_runs
         from secateur.formats import export as export_model
         from secateur.formats import find_format
         from secateur.loop import load_run
 
         suffix = find_format(to).suffix
-        source = task_of_run(run, task)
+        source = task_of_runs([run], task)
         with users_errors_in_one_sentence():
             data: dict[str, Any] = {}
             if int8:

@@ -10,10 +10,11 @@ import typer
 
 from secateur.commands.measure import BASELINE
 from secateur.commands.one_sentence import command_line, errors_in_one_sentence, users_errors_in_one_sentence
-from secateur.commands.settings import SETTINGS_FILE, Settings, read_settings, write_settings
+from secateur.commands.settings import SETTINGS_FILE, Settings, came_from_settings, read_settings, write_settings
 
 if TYPE_CHECKING:
     from secateur.bench import Sheet
+    from secateur.commands.task_file import TaskFile
     from secateur.loop import Result
     from secateur.plans import Request
 
@@ -123,7 +124,6 @@ def prune(
         from secateur.bench import find_runtime
         from secateur.bench import measure as measure_models
         from secateur.checkpoint import read_checkpoint
-        from secateur.commands.task_file import load_task
         from secateur.loop import prune as prune_model
         from secateur.plans import Target, Zeros
 
@@ -145,7 +145,7 @@ def prune(
             find_runtime(runtime)  # not after hours of training
         elif not latency and place != {"runtime": "eager", "threads": 1}:
             raise UsageError("--runtime, --batch and --threads belong to measuring; leave them out, or --no-measure.")
-        source = load_task(task)
+        source = _load_task(task, settings if came_from_settings(context, "task") else None)
         recipe = source.build_recipe(_given(optimizer=optimizer, lr=lr, weight_decay=weight_decay, distill=distill))
         folder = out or _folder(task, request)
         set_seed(seed)  # a model that is not trained yet starts from the same random weights every time
@@ -183,6 +183,15 @@ def prune(
                 batches = [batch or (batch_of(inputs) if latency else 1)]
                 sheet = measure_models(models, inputs, runtimes=[runtime], batches=batches, threads=threads)
         _tell(result, sheet, folder, name, as_json)
+
+
+def _load_task(task: str, settings: Path | None) -> TaskFile:
+    from secateur.commands.runs import load_recorded_task
+    from secateur.commands.task_file import load_task
+
+    if settings is None:
+        return load_task(task)
+    return load_recorded_task(task, settings, [], "name it in front of --settings")
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -1,16 +1,24 @@
-"""From the folder of a run back to the task that it pruned."""
+"""The task that a record names: the settings of a run, or a file of settings.
+
+A task is code, and a record may come from anybody. So a task that nobody named on the command line is run only if it is
+the user's own: below the current folder, in no folder that holds a run, and apart from all that was given. What a
+stranger packed into one folder, a run and a task beside it, stays one folder below the current one.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from secateur.base import UsageError, did_you_mean_path
+from secateur.checkpoint import MANIFEST_FILE
 from secateur.commands.settings import SETTINGS_FILE, read_settings
 from secateur.commands.task_file import TaskFile, load_task
-from secateur.loop import require_run
+from secateur.loop import RUN_FILE, require_run
 
-__all__ = ["task_and_runs", "task_of_run"]
+__all__ = ["load_recorded_task", "task_and_runs", "task_of_runs"]
 
 
 def task_and_runs(what: Sequence[str], given: str | None) -> tuple[TaskFile, list[Path]]:
@@ -24,26 +32,52 @@ def task_and_runs(what: Sequence[str], given: str | None) -> tuple[TaskFile, lis
         if given is not None:
             raise UsageError(f"{what[0]} is no folder of a run; give the task either first or as --task, not both.")
         return load_task(what[0]), runs
-    return task_of_run(runs[0], given), runs
+    return task_of_runs(runs, given), runs
 
 
-def task_of_run(run: Path, given: str | None) -> TaskFile:
-    """The task that a run's settings name, unless a person gives one.
-
-    A folder may come from anybody, and a task is code. So only a file that is here already is run: one below the
-    current folder, and not in the run's own.
-    """
+def task_of_runs(runs: Sequence[Path], given: str | None) -> TaskFile:
+    """The task that a person gives, or else the one that the first run names."""
     if given is not None:
         return load_task(given)
-    file = run / SETTINGS_FILE
+    file = runs[0] / SETTINGS_FILE
     named = read_settings(file).get("task") if file.is_file() else None
     if not isinstance(named, str):
-        require_run(run)
-        raise UsageError(f"{run} does not say which task it pruned; add --task TASK.")
-    path = Path(named) if named.endswith(".py") else Path(*named.split(".")).with_suffix(".py")
-    here, place = Path.cwd().resolve(), path.resolve()
-    if not place.is_file() or not place.is_relative_to(here) or place.is_relative_to(run.resolve()):
+        require_run(runs[0])
+        raise UsageError(f"{runs[0]} does not say which task it pruned; add --task TASK.")
+    return load_recorded_task(named, file, runs, "add --task TASK")
+
+
+def load_recorded_task(named: str, settings: Path, folders: Sequence[Path], remedy: str) -> TaskFile:
+    """The task that settings name, unless it may have come with them or with the folders that were given."""
+    is_module = not named.endswith(".py") and all(part.isidentifier() for part in named.split("."))
+    file = Path(*named.split(".")).with_suffix(".py") if is_module else Path(named)
+    if not os.access(file, os.R_OK) or not _is_users_own(file, [settings, *folders]):
         raise UsageError(
-            f"{run} was made with the task {named}, which is not below this folder; go where it is, or add --task TASK."
+            f"{settings} names the task {named}, which is not below this folder, or may have come with a run. "
+            f"If you trust it, {remedy}."
         )
+    print(f"Running {file}, as {settings} says.", file=sys.stderr)
     return load_task(named)
+
+
+def _is_users_own(task: Path, given: Sequence[Path]) -> bool:
+    """Links are followed, those in the folders on the way to the task as well: each could be a package that runs."""
+    here = _real(Path())
+    strange = [_real(each) for each in given]
+    if any(here.is_relative_to(each) for each in strange) or task.with_suffix("").is_dir():
+        return False  # a package is imported before a module of its name
+    strange_here = {each.relative_to(here).parts[0] for each in strange if each.is_relative_to(here)}
+    return all(
+        place.is_relative_to(here)
+        and strange_here.isdisjoint(place.relative_to(here).parts[:1])
+        and not any(map(_holds_run, (place, *place.parents)))
+        for place in map(_real, (task, *task.parents))
+    )
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve raises where links go round in circles
+
+
+def _holds_run(folder: Path) -> bool:
+    return any(os.path.lexists(folder / record) for record in (RUN_FILE, MANIFEST_FILE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,21 +13,27 @@ import typer
 
 from secateur.base import SecateurError, UsageError, did_you_mean, did_you_mean_path, read_regular
 
-__all__ = ["SETTINGS_FILE", "Settings", "read_settings", "write_settings"]
+__all__ = ["SETTINGS_FILE", "Settings", "came_from_settings", "read_settings", "write_settings"]
 
 SETTINGS_FILE = "settings.toml"
 _MOST_BYTES = 1 << 20
 _NOT_SETTINGS = ("settings", "as_json", "debug", "help")
 """They say how to print, not what to do."""
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
+"""No option needs them, no path with a NUL can be opened, and a terminal obeys them."""
 
 
 def read_settings(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_regular(file, _MOST_BYTES).decode())
+        settings = tomllib.loads(read_regular(file, _MOST_BYTES).decode())
+        for name, value in settings.items():
+            if any(_CONTROL.search(str(each)) for each in (name, *(value if isinstance(value, list) else [value]))):
+                raise ValueError(f"{name} holds a control character")
     except FileNotFoundError:
         raise UsageError(f"There are no settings {file}; {did_you_mean_path(file)}") from None
     except (OSError, ValueError, RecursionError) as error:  # tomllib's own error is a ValueError
         raise UsageError(f"{file} is no TOML that can be read ({error}); fix it there.") from None
+    return settings
 
 
 def write_settings(context: typer.Context, file: Path) -> None:
@@ -50,6 +57,12 @@ def _take_from_file(context: typer.Context, file: Path | None) -> Path | None:
     except SecateurError as error:
         raise typer.BadParameter(str(error)) from None
     return file
+
+
+def came_from_settings(context: typer.Context, parameter: str) -> bool:
+    """Whether a file, and not a person, gave the parameter its value."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "DEFAULT_MAP"
 
 
 Settings = Annotated[

@@ -11,6 +11,7 @@ from secateur.loop.result import History as History
 from secateur.loop.result import Record as Record
 from secateur.loop.result import Result as Result
 from secateur.loop.result import read_history as read_history
+from secateur.loop.run_folder import RUN_FILE as RUN_FILE
 from secateur.loop.run_folder import load_run as load_run
 from secateur.loop.run_folder import require_run as require_run
 from secateur.loop.task import Loss as Loss

@@ -39,7 +39,7 @@ from secateur.loop.state import State
 from secateur.loop.tuner import DENSE_FILE, Tuner
 from secateur.plans import Masks, Plan
 
-__all__ = ["RunFolder", "load_run", "require_run"]
+__all__ = ["RUN_FILE", "RunFolder", "load_run", "require_run"]
 
 RUN_FILE = "run.json"
 MASKS_FILE = "masks.safetensors"
