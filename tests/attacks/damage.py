@@ -10,8 +10,9 @@ import secateur
 
 Result = TypeVar("Result")
 ODD: list[Any] = [
-    None, True, False, -1, 0, 1, 2, 7, 1 << 31, 1 << 40, 1 << 63, 1 << 70, 1.5, float("nan"), float("inf"), 1e300,
-    "", "conv.weight", "conv.bias", "nothing", "../x", "\n", "\ud800", [], {}, [0], [0, 0], [[]] * 3, {"": {}},
+    None, True, False, -1, 0, 1, 2, 7, 1 << 31, 1 << 40, 1 << 63, 1 << 70, -(1 << 63), 10**400, 1.5, float("nan"),
+    float("inf"), -float("inf"), 1e300, 5e-324, "", "conv.weight", "conv.bias", "nothing", "../x", "\n", "\ud800",
+    "\x1b[2J\x07", "a\0b", "name" * 10_000, [], {}, [0], [0, 0], [[]] * 3, {"": {}},
     [1 << 40] * 9,
 ]  # fmt: skip
 

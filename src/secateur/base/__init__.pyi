@@ -74,8 +74,10 @@ from secateur.base.strict_json import refusing_damage as refusing_damage
 from secateur.base.text import aligned as aligned
 from secateur.base.text import byte_text as byte_text
 from secateur.base.text import count_text as count_text
+from secateur.base.text import joined_lines as joined_lines
 from secateur.base.text import metric_text as metric_text
 from secateur.base.text import milliseconds as milliseconds
+from secateur.base.text import printable as printable
 from secateur.base.text import short_count as short_count
 from secateur.base.text import some_of as some_of
 from secateur.base.text import threads_text as threads_text

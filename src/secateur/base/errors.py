@@ -4,9 +4,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from secateur.base.text import on_a_screen
+
 
 class SecateurError(Exception):
     """Something went wrong while working; the command line exits with 1."""
+
+    def __str__(self) -> str:
+        """A sentence may name what a stranger's file holds."""
+        return on_a_screen(super().__str__())
 
 
 class UsageError(SecateurError, ValueError):

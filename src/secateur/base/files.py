@@ -38,7 +38,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
 def write_text(path: str | Path, text: str) -> None:
     with replace_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", errors="replace")  # a half of a letter fits in no file
 
 
 def make_folder(folder: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_
 import numpy as np
 
 from secateur.base.errors import SecateurError
+from secateur.base.text import printable
 
 __all__ = [
     "ADDED_LATER",
@@ -33,7 +34,6 @@ __all__ = [
     "Shape",
     "StoredAs",
     "from_json",
-    "printable",
     "require_format",
     "to_json",
 ]
@@ -79,10 +79,6 @@ class StoredAs:
 
     write: Callable[[Any], Any]
     read: Reader
-
-
-def printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 class Must(NamedTuple):

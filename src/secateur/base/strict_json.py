@@ -22,17 +22,11 @@ def refusing_damage(source: object) -> Iterator[None]:
     """Whatever a damaged or malicious file makes the reading code raise becomes one sentence."""
     try:
         yield
-    except SecateurError as error:
-        if str(error).isprintable():
-            raise
-        raise _damage(source, error) from error
+    except SecateurError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError) as error:
-        raise _damage(source, error) from error
-
-
-def _damage(source: object, error: Exception) -> SecateurError:
-    reason = str(Damaged(error)).rstrip(".")
-    return SecateurError(f"{source} is damaged ({reason}); save it again, or copy it again.")
+        reason = str(Damaged(error)).rstrip(".")
+        raise SecateurError(f"{source} is damaged ({reason}); save it again, or copy it again.") from error
 
 
 def parse_json(raw: bytes) -> Any:

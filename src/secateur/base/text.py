@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+_LONGEST_WORD = 300
+"""A path is hardly ever longer."""
+_LONGEST_SENTENCE = 1500
+"""Of a screen with 24 lines of 80 letters."""
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
@@ -15,6 +21,31 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
         ).rstrip()
         for row in rows
     ]
+
+
+def printable(text: str) -> str:
+    """Without what a terminal takes for a command, and without what no file can hold."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def joined_lines(lines: Iterable[str]) -> str:
+    """As an object prints itself: names in it may come from a stranger's file."""
+    return "\n".join(map(printable, lines))
+
+
+def on_a_screen(text: str) -> str:
+    """A sentence that fits on a screen and prints safely, whatever names are in it."""
+    words = re.sub(
+        rf"\S{{{_LONGEST_WORD},}}", lambda word: _shortened(word[0], _LONGEST_WORD), _shortened(text, 1 << 16)
+    )
+    return _shortened(printable(words), _LONGEST_SENTENCE)
+
+
+def _shortened(text: str, most: int) -> str:
+    """What begins a sentence tells what is wrong, and what ends it tells what to do."""
+    return text if len(text) <= most else f"{text[: 2 * most // 3]}…{text[-most // 4 :]}"
 
 
 def count_text(count: int, noun: str) -> str:

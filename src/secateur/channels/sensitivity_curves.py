@@ -18,6 +18,7 @@ from secateur.base import (
     UsageError,
     aligned,
     did_you_mean,
+    joined_lines,
     load_record,
     read_record,
     to_json,
@@ -122,7 +123,7 @@ class Sensitivity:
             points = [f"−{share:.0%}: {metric:.4f}" for share, metric in curve.points]
             rows.append([curve.name, str(len(curve.layers)), f"{curve.units:,}", *points, *[""] * (most - len(points))])
         head = f"{self.metric} with one group cut, the lowest {self.score} first; {self.dense:.4f} with nothing removed"
-        return "\n".join([head, *aligned(rows, right=(1, 2))])
+        return joined_lines([head, *aligned(rows, right=(1, 2))])
 
     def to_json(self) -> dict[str, Any]:
         return to_json(self)  # type: ignore[no-any-return]

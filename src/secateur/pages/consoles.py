@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from secateur.base import printable
 from secateur.bench import NUMBERS, Sheet
 
 __all__ = ["as_table", "print_lines", "print_sheet", "print_title"]
@@ -26,12 +27,12 @@ def print_sheet(sheet: Sheet, console: Console) -> None:
 
 
 def print_title(console: Console, title: str) -> None:
-    console.print(title, style="bold", markup=False, highlight=False)
+    console.print(printable(title), style="bold", markup=False, highlight=False)
 
 
 def print_lines(console: Console, lines: Iterable[str], soft_wrap: bool = False) -> None:
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=soft_wrap)
+        console.print(printable(line), markup=False, highlight=False, soft_wrap=soft_wrap)
 
 
 def as_table(rows: Sequence[Sequence[str]], numbers: Collection[int] = NUMBERS) -> Table:
@@ -41,5 +42,5 @@ def as_table(rows: Sequence[Sequence[str]], numbers: Collection[int] = NUMBERS) 
     for i, title in enumerate(head):
         table.add_column(title, justify="right" if i in numbers else "left", no_wrap=i > 0, overflow="fold")
     for row in body:
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+        table.add_row(*(Text(printable(cell), style=_COLOURS.get(cell, "")) for cell in row))
     return table

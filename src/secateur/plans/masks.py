@@ -23,6 +23,7 @@ from secateur.base import (
     Shape,
     from_json,
     open_regular,
+    joined_lines,
     parse_json,
     replace_file,
     require_format,
@@ -111,7 +112,7 @@ class Masks:
             lines.append(f"  {name:<{width}}  {layer.zeros:>12,} of {layer.weights:>12,}  {share:>6.1%}")
         surprising = [item for item in self.left_alone if item.reason not in ("a bias", "a norm", "not a matrix")]
         lines += [f"  left alone: {item.name} ({item.reason})" for item in surprising]
-        return "\n".join(lines)
+        return joined_lines(lines)
 
     @property
     def described(self) -> DescribedMasks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from secateur.base import Finite, Must, UsageError, byte_text, milliseconds
+from secateur.base import Finite, Must, UsageError, byte_text, milliseconds, printable
 
 __all__ = ["Outcome", "TargetUnreachable", "quantity"]
 
@@ -40,6 +40,10 @@ class Outcome:
             raise ValueError(f"{self.reached:g} of {self.dense:g} is no way to meet a target")
 
     def __str__(self) -> str:
+        return printable(self._sentence)
+
+    @property
+    def _sentence(self) -> str:
         text = quantity(self.what, self.reached)
         of_dense = f"{self.reached / self.dense:.3f} × dense ({quantity(self.what, self.dense)})"
         if self.what != "latency":

@@ -23,6 +23,7 @@ from secateur.base import (
     aligned,
     count_text,
     from_json,
+    joined_lines,
     left_alone_lines,
     load_record,
     read_record,
@@ -171,13 +172,13 @@ class Plan:
             for group in self.groups
         ]
         (before, after), (macs_before, macs_after) = self.parameters, self.macs
-        head = (
-            f"Plan: {count_text(len(self.groups), 'group')} cut, scope {self.scope}, score {self.score}\nparameters "
-            f"{before:,} → {after:,} ({_share(after, before)} left), "
-            f"MACs {macs_before:,} → {macs_after:,} ({_share(macs_after, macs_before)} left)"
-        )
+        head = [
+            f"Plan: {count_text(len(self.groups), 'group')} cut, scope {self.scope}, score {self.score}",
+            f"parameters {before:,} → {after:,} ({_share(after, before)} left), "
+            f"MACs {macs_before:,} → {macs_after:,} ({_share(macs_after, macs_before)} left)",
+        ]
         met = [str(self.outcome)] if self.outcome else []
-        return "\n".join([head, *met, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
+        return joined_lines([*head, *met, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
 
     def then(self, later: Plan) -> Plan:
         """One plan that does what this one and then `later`, made for the model it leaves, do one after the other."""
