@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from secateur.base.text import aligned, byte_text, count_text, metric_text, milliseconds, short_count, some_of
+from secateur.base.errors import SecateurError, UsageError
+from secateur.base.text import (
+    aligned,
+    byte_text,
+    count_text,
+    joined_lines,
+    metric_text,
+    milliseconds,
+    short_count,
+    some_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,3 +44,25 @@ def test_a_person_reads(found: str, text: str) -> None:
 
 def test_columns_are_aligned_and_lines_end_with_text() -> None:
     assert aligned([("name", "size"), ("a", "10"), ("bcdef", "")], right=[1]) == ["name   size", "a        10", "bcdef"]
+
+
+ODD_NAMES = ["\x1b[2J\x07", "\ud800", "a\nb", "\u202etxt.exe", "\x9b31m", "name" * 1_000_000, "two words " * 100_000]
+
+
+@pytest.mark.parametrize("kind", [SecateurError, UsageError])
+def test_a_refusal_fits_on_a_screen_and_prints_safely_whatever_it_names(kind: type[SecateurError]) -> None:
+    for name in ODD_NAMES:
+        sentence = str(kind(f"There is no layer {name} in the model; leave it out."))
+        assert sentence.isprintable()
+        assert sentence.startswith("There is no layer ")
+        assert sentence.endswith("leave it out.")
+        assert len(sentence) < 1500
+    whole = f"There is no file {'folder/' * 40}; check the path, and then {'think ' * 100}."
+    assert str(kind(whole)) == whole
+    assert str(kind()) == ""
+
+
+def test_lines_keep_to_themselves() -> None:
+    lines = joined_lines(["head", *(f"  {name[:20]}" for name in ODD_NAMES)]).split("\n")
+    assert len(lines) == 1 + len(ODD_NAMES)
+    assert all(line.isprintable() for line in lines)

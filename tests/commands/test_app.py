@@ -1,5 +1,6 @@
 """The command line as a person meets it: help, typos, the demo, interruption, and exit codes."""
 
+import io
 import json
 import re
 import resource
@@ -14,6 +15,7 @@ import pytest
 import secateur
 from secateur.bench.size import ModelSize
 from secateur.bench.timing import Timing
+from secateur.commands.app import main
 from secateur.loop.result import Record, Result
 from secateur.pages.curve import save_curve
 from secateur.pages.demo_console import rule_of_thumb, speed_verdict
@@ -182,6 +184,17 @@ def result_with(before: float, cut: float, after: float) -> Result:
     stops = [("before", "before", before), ("cut", "cut", cut), ("fine-tune epoch 1/1", "fine-tune", after)]
     records = tuple(Record(stop, phase, 0.0, metric, 0.9, size, 1.0) for stop, phase, metric in stops)
     return Result(records, 0.02, model=None, masks=Masks({}))  # type: ignore[arg-type]
+
+
+def test_a_name_that_cannot_be_printed_ends_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="utf-8", write_through=True))
+    monkeypatch.setattr(sys, "argv", ["secateur", "init", "\udcff.py"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert raw.getvalue().startswith(b"\\udcff.py is written")
 
 
 @pytest.mark.parametrize(

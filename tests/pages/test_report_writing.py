@@ -193,3 +193,16 @@ def test_an_earlier_report_without_a_sheet_and_with_refusals(tmp_path: Path) -> 
         (tmp_path / "report.json").write_text(json.dumps({**stored, **damage}))
         with pytest.raises(SecateurError, match="is damaged"):
             secateur.report(tmp_path)
+
+
+def test_a_half_of_a_letter_does_not_keep_a_page_from_being_written(tmp_path: Path) -> None:
+    """In a name that was forged, or in that of a folder from a system with other letters."""
+    stored = json.loads((EARLIER / "report.json").read_text())
+    stored |= {"name": "half \ud800", "settings": {"task": "\udcff"}}
+    folder = tmp_path / "\udcff"
+    folder.mkdir()
+    (folder / "report.json").write_text(json.dumps(stored))
+    assert "half ?" in seen(secateur.report(folder))
+    assert "half ?" in seen(
+        secateur.report(folder, folder, out=tmp_path / "together.html").parent / "\udcff/report.html"
+    )

@@ -13,9 +13,13 @@ import torch
 import torch.distributed
 
 import secateur
+from secateur.channels.sensitivity_curves import Sensitivity
+from secateur.plans.masks import LayerMask
 from tests.architectures import ARCHITECTURES
 from tests.architectures.registry import call
 from tests.support.cutting import Heads, Net, assert_same_values, image, net, sequence, values
+
+EARLIER = Path(__file__).parent.parent / "earlier_files"
 
 # Files
 
@@ -168,3 +172,22 @@ def test_a_composed_plan_survives_its_file(tmp_path: Path) -> None:
     both = first.then(secateur.plan_channels(model, image(), 0.5))
     both.save(tmp_path / "plan.json")
     assert secateur.Plan.load(tmp_path / "plan.json") == both
+
+
+def test_nothing_in_a_file_reaches_the_terminal_as_a_command() -> None:
+    """Neither names nor texts; a plan that says how a target was met tells it in a sentence of its own."""
+    odd = "\x1b[2J\r\ud800"
+    stored = json.loads((EARLIER / "plan-met.json").read_text())
+    stored["groups"][0] |= {"name": odd, "layers": [odd], "kind": odd}
+    stored["left_alone"] = [{"name": odd, "reason": odd}]
+    stored |= {"scope": odd, "score": odd}
+    stored["outcome"] |= {"target": odd}
+    plan = secateur.Plan.from_json(stored)
+    assert plan.groups[0].name == odd, "what is read is what was stored"
+    assert all(line.isprintable() for line in str(plan).split("\n"))
+    assert str(plan.outcome).isprintable()
+    masks = secateur.Masks({odd: LayerMask.pack(torch.ones(2) > 0)}, odd, odd, odd, plan.left_alone)
+    assert all(line.isprintable() for line in str(masks).split("\n"))
+    curves = json.loads((EARLIER / "sensitivity.json").read_text())
+    curves["groups"][0]["name"] = curves["metric"] = odd
+    assert all(line.isprintable() for line in str(Sensitivity.from_json(curves)).split("\n"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -48,4 +50,6 @@ for command in (init, inspect, prune, measure, export, report, sensitivity, hard
 
 
 def main() -> None:
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name that cannot be printed ends no command
     app(prog_name="secateur")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import typer
 
-from secateur.base import SecateurError, SecateurWarning, UsageError, in_brief
+from secateur.base import SecateurError, SecateurWarning, UsageError, in_brief, printable
 
 __all__ = ["command_line", "errors_in_one_sentence", "file_errors_in_one_sentence", "users_errors_in_one_sentence"]
 
@@ -40,7 +40,7 @@ def errors_in_one_sentence(debug: bool, when_interrupted: str) -> Iterator[None]
 def _print_warning(message: Warning | str, category: type[Warning], *where: object, **details: object) -> None:
     """Ours as one sentence; those of libraries are for their developers."""
     if issubclass(category, SecateurWarning):
-        print(f"secateur: warning: {message}", file=sys.stderr)
+        print(f"secateur: warning: {printable(str(message))}", file=sys.stderr)
 
 
 def command_line() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import fsencode
 from os.path import relpath
 from pathlib import Path
 from typing import Any
@@ -108,4 +109,4 @@ def _names(runs: list[Path]) -> dict[Path, str]:
 
 def _link(target: Path, page: Path) -> str:
     """From one page to another, as a browser reads it."""
-    return quote(Path(relpath(target, page.parent)).as_posix())
+    return quote(fsencode(Path(relpath(target, page.parent)).as_posix()))
