@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ from torch.utils.data import DataLoader
 
 import secateur
 from secateur.loop.run_folder import load_run
+from tests.attacks.make import sealed_record
 from tests.support.checkpoints import assert_loads_as, state_bits
 from tests.support.models import ConvNet
+from tests.test_earlier_files import FILES, network
 
 KINDS: dict[str, dict[str, Any]] = {"zeros": {"amount": 0.5}, "channels": {"channels": 0.5}}
 
@@ -60,3 +64,29 @@ def test_a_checkpoint_that_no_run_left_is_not_taken_for_its_result(
     with pytest.raises(secateur.UsageError, match="holds a checkpoint that no run left there; choose another folder"):
         prune(tmp_path, loaders, amount=0.5)
     assert_loads_as(model, tmp_path, ConvNet)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("records", []),
+        ("records", "cut only"),
+        ("histogram", {"edges": [0.0, math.inf, math.inf], "kept": [1, 1], "removed": [1, 1]}),
+        ("histogram", {"edges": [0.0, 1.0, 1.0], "kept": [1, 1], "removed": [1, 1]}),
+        ("left_per_layer", {"stem": [10**400, 1]}),
+        ("tolerance", 10**400),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+def test_forged_metrics_are_refused_in_one_sentence(key: str, value: Any, tmp_path: Path) -> None:
+    """Sealed again, so that nothing but what they say tells. `secateur measure` loads the run and writes its page."""
+    folder = shutil.copytree(FILES / "run-finished", tmp_path / "run")
+    record = json.loads((folder / "secateur.json").read_bytes())
+    metrics = record["metrics"]
+    if value == "cut only":
+        value = [stop for stop in metrics["records"] if stop["phase"] == "cut"]
+    metrics[key] = {"threshold": 0.1, "no_threshold": "", **value} if key == "histogram" else value
+    (folder / "secateur.json").write_bytes(sealed_record(record))
+    with pytest.raises(secateur.SecateurError, match="cannot be read|can be read"):
+        str(load_run(folder, network()))
+        secateur.report(folder)

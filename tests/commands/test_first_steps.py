@@ -159,6 +159,8 @@ STRANGE_TASKS = {
     "finished/own.py": "a link to the user's own file, among a run's modules",
     "shadowed": "a module that a package hides",
     "antigravity": "an installed module",
+    "": "no path at all",
+    "..": "a folder",
     "round.py": "a link to itself",
     "task\\u0000.py": "a path that cannot be",
     "x" * 5000 + ".py": "a path that is too long",

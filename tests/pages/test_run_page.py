@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -100,6 +101,8 @@ def damaged(stored: dict[str, Any]) -> list[tuple[str, Any]]:
         ("3 items stand where 2 belong", {**stored, "layers": {"x": [1, 2, 3]}}),
         ("1 items stand where 2 belong", {**stored, "planned_macs": [1]}),
         ("a histogram without bins", {**stored, "histogram": {**histogram, "kept": [1]}}),
+        ("a histogram without bins", {**stored, "histogram": {**histogram, "edges": [0, math.inf] * 40 + [math.inf]}}),
+        ("a histogram without bins", {**stored, "histogram": {**histogram, "edges": [1.0] * 81}}),
         ("is damaged", measured(measurements=[{"runtime": "eager"}])),
         ("a sheet of other models", measured(footprints=only_dense)),
         ("a sheet of other models", measured(measurements=[{**first, "peak_megabytes": {}}])),

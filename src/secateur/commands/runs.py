@@ -51,7 +51,7 @@ def load_recorded_task(named: str, settings: Path, folders: Sequence[Path], reme
     """The task that settings name, unless it may have come with them or with the folders that were given."""
     is_module = not named.endswith(".py") and all(part.isidentifier() for part in named.split("."))
     file = Path(*named.split(".")).with_suffix(".py") if is_module else Path(named)
-    if not os.access(file, os.R_OK) or not _is_users_own(file, [settings, *folders]):
+    if not file.name or not os.access(file, os.R_OK) or not _is_users_own(file, [settings, *folders]):
         raise UsageError(
             f"{settings} names the task {named}, which is not below this folder, or may have come with a run. "
             f"If you trust it, {remedy}."
@@ -72,6 +72,7 @@ def _is_users_own(task: Path, given: Sequence[Path]) -> bool:
         and strange_here.isdisjoint(place.relative_to(here).parts[:1])
         and not any(map(_holds_run, (place, *place.parents)))
         for place in map(_real, (task, *task.parents))
+        if not here.is_relative_to(place)
     )
 
 

@@ -68,6 +68,10 @@ class History:
     histogram: WeightHistogram | None = None
     """Of the weights as the last cut found them."""
 
+    def __post_init__(self) -> None:
+        if not any(record.phase in ("before", "train") for record in self.records):
+            raise ValueError("no stop before the cut")
+
     @property
     def dense(self) -> Record:
         """The last stop before any cut."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,9 +67,9 @@ class RunReport(History):
 
     def __post_init__(self) -> None:
         """What the page divides by, or takes for granted."""
+        super().__post_init__()
         histogram = self.histogram
         facts = {
-            "no stop before the cut": any(record.phase in ("before", "train") for record in self.records),
             "more left than there was": all(0 <= left <= total > 0 for left, total in self.layers.values())
             and all(0 <= group.after <= group.before > 0 for group in self.groups),
             "an accuracy that is no share": all(
@@ -81,7 +82,7 @@ class RunReport(History):
             "a histogram without bins": histogram is None
             or (
                 len(histogram.kept) == len(histogram.removed) == len(histogram.edges) - 1 >= 2
-                and histogram.edges[1] > 0
+                and 0 < histogram.edges[1] < histogram.edges[-1] < math.inf
             ),
         }
         for fault, absent in facts.items():
