@@ -87,6 +87,5 @@ def test_forged_metrics_are_refused_in_one_sentence(key: str, value: Any, tmp_pa
         value = [stop for stop in metrics["records"] if stop["phase"] == "cut"]
     metrics[key] = {"threshold": 0.1, "no_threshold": "", **value} if key == "histogram" else value
     (folder / "secateur.json").write_bytes(sealed_record(record))
-    with pytest.raises(secateur.SecateurError, match="cannot be read|can be read"):
-        str(load_run(folder, network()))
-        secateur.report(folder)
+    with pytest.raises(secateur.SecateurError, match=r"can(not)? be read"):
+        print(load_run(folder, network()), secateur.report(folder))
