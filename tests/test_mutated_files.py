@@ -12,7 +12,6 @@ CASES = {
     "plan": 10,
     "masks": 25,
     "cut checkpoint": 8,
-    "sensitivity": 4,
     "settings": 1,
 }
 """Those that take long have mutation tests of their own, beside the room that reads them."""
