@@ -16,6 +16,7 @@ from secateur.loop.run_folder import load_run
 from tests.attacks.make import sealed_record
 from tests.support.checkpoints import assert_loads_as, state_bits
 from tests.support.models import ConvNet
+from tests.support.report_runs import loaders as loaders_of_reports
 from tests.test_earlier_files import FILES, network
 
 KINDS: dict[str, dict[str, Any]] = {"zeros": {"amount": 0.5}, "channels": {"channels": 0.5}}
@@ -89,3 +90,11 @@ def test_forged_metrics_are_refused_in_one_sentence(key: str, value: Any, tmp_pa
     (folder / "secateur.json").write_bytes(sealed_record(record))
     with pytest.raises(secateur.SecateurError, match=r"can(not)? be read"):
         print(load_run(folder, network()), secateur.report(folder))
+
+
+@pytest.mark.parametrize("stored", [{}, {"settings": 7}, {"settings": {"ranking": []}}, {"settings": None}], ids=str)
+def test_forged_settings_of_a_run_are_refused_in_one_sentence(stored: dict[str, Any], tmp_path: Path) -> None:
+    folder = shutil.copytree(FILES / "run-finished", tmp_path / "run")
+    (folder / "run.json").write_text(json.dumps({"version": 1, **stored}))
+    with pytest.raises(secateur.SecateurError, match=r"run\.json is damaged"):
+        secateur.prune(network(), channels=0.5, run_dir=folder, **loaders_of_reports())

@@ -174,7 +174,11 @@ class RunFolder:
     def _require_same(self, stored: Any, settings: Mapping[str, Any]) -> None:
         if not isinstance(stored, dict) or stored.get("version") != _VERSION:
             raise SecateurError(f"{self.path} holds a run of another version of secateur; choose another folder.")
-        before, now = _unfolded(stored["settings"]), json.loads(json.dumps(settings))
+        try:
+            before = _unfolded(stored["settings"])
+        except (KeyError, AttributeError) as error:  # no settings, or none by name
+            raise SecateurError(f"{self.path / RUN_FILE} is damaged; delete {self.path} to start anew.") from error
+        now = json.loads(json.dumps(settings))
         if not self.finished:
             before, now = ({**each, "recipe": None} for each in (before, now))  # it may change on the way
         changed = [key for key in _compared(before, now) if before.get(key) != now.get(key)]
