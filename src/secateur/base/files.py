@@ -13,8 +13,6 @@ from secateur.base.errors import SecateurError, UsageError
 from secateur.base.names import nearest
 from secateur.base.scratch import private_folder
 
-__all__ = ["did_you_mean_path", "flush_folder", "make_folder", "replace_file", "saving", "write_text"]
-
 _NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["interruptible", "let_interrupts_in", "uninterrupted"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -14,8 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from secateur.base.errors import UsageError, explaining
 from secateur.base.interrupts import uninterrupted
 
-__all__ = ["copy_of_model", "evaluating", "flags_restored", "full_tensor", "require_module", "training", "unwrap"]
-
 Model = TypeVar("Model", bound=nn.Module)
 
 

@@ -22,22 +22,6 @@ import numpy as np
 from secateur.base.errors import SecateurError
 from secateur.base.text import printable
 
-__all__ = [
-    "ADDED_LATER",
-    "NOT_STORED",
-    "Count",
-    "Damaged",
-    "FileFormat",
-    "Finite",
-    "Label",
-    "Must",
-    "Shape",
-    "StoredAs",
-    "from_json",
-    "require_format",
-    "to_json",
-]
-
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[Any], Any]
 

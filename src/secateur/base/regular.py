@@ -9,8 +9,6 @@ from typing import BinaryIO
 
 from secateur.base.errors import SecateurError
 
-__all__ = ["MOST_BYTES", "open_regular", "read_regular", "require_within"]
-
 # The plan of a model of 70 billion parameters takes about 20 MB; parsing takes up to 25 times the memory of the text.
 MOST_BYTES = 64 << 20
 

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["locked_folder", "private_folder", "try_lock"]
-
 _PREFIX, _SUFFIX = ".secateur-", ".partial"
 _NAME = re.compile(rf"{re.escape(_PREFIX)}\w{{8}}{re.escape(_SUFFIX)}")
 

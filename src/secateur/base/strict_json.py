@@ -12,8 +12,6 @@ from secateur.base.errors import SecateurError
 from secateur.base.records import Damaged, from_json
 from secateur.base.regular import MOST_BYTES, read_regular
 
-__all__ = ["load_record", "parse_json", "read_json", "read_record", "refusing_damage"]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ from secateur.capture.forward import Leaf, capture
 from secateur.capture.recorder import CallRecorder, bound_arguments
 from secateur.capture.trace import Trace, Value
 
-__all__ = ["Site", "find_sites", "mean_magnitudes"]
-
 # The operators that read channels, with the argument that carries them.
 _READERS = {"linear": "input", "convolution": "input", "matmul": "self", "mm": "self", "bmm": "self", "addmm": "mat1"}
 

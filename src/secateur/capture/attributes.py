@@ -18,8 +18,6 @@ from torch import Tensor, nn
 
 from secateur.capture.expressions import Attribute, TracedSize
 
-__all__ = ["read_attribute", "sizes_with_origin", "unchanged", "write_attributes"]
-
 # Geometry, not width: these never follow a channel count, and every convolution and pool has them.
 _NOT_SIZES = frozenset(
     """kernel_size stride padding dilation output_padding _reversed_padding_repeated_twice padding_idx layer_idx

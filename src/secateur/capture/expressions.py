@@ -13,19 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
-__all__ = [
-    "Attribute",
-    "Expression",
-    "TracedSize",
-    "attributes_of",
-    "constant",
-    "evaluate",
-    "expression_of",
-    "leaves_of",
-    "listening",
-    "substitute",
-]
-
 Attribute: TypeAlias = tuple[str, tuple[str | int, ...]]
 """A module's path, then the way from the module to the number: attribute names, keys and positions."""
 

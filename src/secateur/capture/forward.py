@@ -22,8 +22,6 @@ from secateur.capture.recorder import CallRecorder, FunctionRecorder, muted
 from secateur.capture.trace import Kind, Trace, Value
 from secateur.capture.training_code import does_more_in_training
 
-__all__ = ["Leaf", "capture", "recorded", "state_tensors"]
-
 Leaf = tuple[Tensor, Kind, tuple[str, ...]]
 
 

@@ -14,8 +14,6 @@ import torch
 
 from secateur.base import tensors_in
 
-__all__ = ["PrivateRandom", "one_at_a_time", "plain_execution", "python_random_kept", "without_random_effects"]
-
 # torch's modes belong to a thread, but the flags that it keeps about them do not outlast two threads that enter and
 # leave modes in turns; nor do streams that two threads redirect.
 one_at_a_time = threading.RLock()

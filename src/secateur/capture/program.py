@@ -29,8 +29,6 @@ from secateur.base import (
 )
 from secateur.capture.isolation import one_at_a_time
 
-__all__ = ["TracedCall", "call_to_trace", "quiet", "tracing"]
-
 
 @dataclass(frozen=True)
 class TracedCall:

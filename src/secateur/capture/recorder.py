@@ -23,8 +23,6 @@ from secateur.capture.size_taking import TAKES_SIZES
 from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
 from secateur.capture.wrapper_bodies import WrapperBodies
 
-__all__ = ["RECURRENT", "CallRecorder", "FunctionRecorder", "bound_arguments", "muted"]
-
 aten = torch.ops.aten
 
 # Ways for a tensor's values to leave torch's sight.

@@ -6,8 +6,6 @@ for each way, and trusts no such call whose Python code was not seen.
 
 from __future__ import annotations
 
-__all__ = ["TAKES_SIZES"]
-
 _BY_WAY = {
     "shape of what it makes": """zeros ones empty full rand randn""",
     "shape of what it makes, after a tensor": """view reshape expand broadcast_to new_zeros new_ones new_empty new_full

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from secateur.capture.expressions import Attribute, Expression
 
-__all__ = ["OpCall", "SizeComparison", "SizeUse", "Trace", "Value", "numbers_of", "values_in"]
-
 Kind = Literal["parameter", "buffer", "constant", "input", "result"]
 
 

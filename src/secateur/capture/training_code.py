@@ -8,8 +8,6 @@ from types import CodeType
 
 from torch import nn
 
-__all__ = ["does_more_in_training"]
-
 _NOISE = ("CACHE", "NOT_TAKEN", "TO_BOOL", "COPY", "UNARY_NOT", "RESUME")
 
 

@@ -15,8 +15,6 @@ import torch._tensor
 import torch.functional
 import torch.nn.functional
 
-__all__ = ["WrapperBodies"]
-
 # The third makes the functions that choose between two others by a flag, such as F.max_pool2d.
 _HOMES = (torch.nn.functional, torch._tensor, torch._jit_internal, torch.functional)
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")

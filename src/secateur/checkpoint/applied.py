@@ -11,8 +11,6 @@ from secateur.capture import read_attribute
 from secateur.plans import Masks, Plan
 from secateur.surgery import named_tensors
 
-__all__ = ["as_one", "require_cut"]
-
 
 def as_one(applied: Plan | Masks | Sequence[Plan | Masks]) -> tuple[Plan | None, Masks | None]:
     steps = [applied] if isinstance(applied, Plan | Masks) else applied

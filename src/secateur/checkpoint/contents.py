@@ -16,8 +16,6 @@ from secateur.checkpoint.tensors import ATTRIBUTE, BUFFER, EXTRA_STATE, MASK, Mo
 from secateur.plans import Masks
 from secateur.surgery import masked_parameters
 
-__all__ = ["Contents", "contents_of", "extra_states"]
-
 
 @dataclass
 class Contents:

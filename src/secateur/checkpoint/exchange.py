@@ -28,8 +28,6 @@ from secateur.base import (
 )
 from secateur.checkpoint.sealed import SealedManifest, StoredFile
 
-__all__ = ["exchange_files", "whole_files"]
-
 M = TypeVar("M", bound=SealedManifest)
 
 NEW = ".new"

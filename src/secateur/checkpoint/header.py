@@ -13,8 +13,6 @@ from torch import Tensor
 
 from secateur.base import MOST_BYTES, Count, Must, Shape, from_json, parse_json, refusing_damage
 
-__all__ = ["DTYPES", "Entry", "parse_header", "read_header", "read_tensor"]
-
 DTYPES: Mapping[str, torch.dtype] = {
     "F64": torch.float64,
     "F32": torch.float32,

@@ -14,8 +14,6 @@ from secateur.checkpoint.reading import Opened, open_checkpoint
 from secateur.checkpoint.tensors import EXTRA_STATE, holds_meta, replace_tensors, tensors_of
 from secateur.surgery import cut
 
-__all__ = ["built_for_real", "built_on_meta", "difference", "load", "of_the_same_kind", "restore"]
-
 
 def load(folder: str | Path, build_model: Callable[[], nn.Module]) -> nn.Module:
     """The pruned model that `secateur.save` wrote, on torch's default device, in the mode `build_model` leaves it in.

@@ -10,8 +10,6 @@ from secateur.base import FileFormat, Shape
 from secateur.checkpoint.sealed import SealedManifest, StoredFile
 from secateur.plans import DescribedMasks, Plan
 
-__all__ = ["EXTRAS_FILE", "MANIFEST_FILE", "WEIGHTS_FILE", "Manifest"]
-
 MANIFEST_FILE = "secateur.json"
 WEIGHTS_FILE = "model.safetensors"
 EXTRAS_FILE = "extras.safetensors"

@@ -11,8 +11,6 @@ from torch import Tensor
 from secateur.base import UsageError
 from secateur.plans import LayerMask
 
-__all__ = ["pack", "require_zeros", "unpack"]
-
 _BITS_OF_BYTES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

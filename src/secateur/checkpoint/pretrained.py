@@ -19,8 +19,6 @@ from secateur.capture import read_attribute
 from secateur.checkpoint.tensors import tensors_of
 from secateur.plans import Plan
 
-__all__ = ["CONFIG_FILE", "NotExpressible", "config_of_pruned"]
-
 CONFIG_FILE = "config.json"
 
 # A config has a few widths for all layers; a model with more of them has widths of its own in each.

@@ -21,8 +21,6 @@ from secateur.checkpoint.packing import unpack
 from secateur.checkpoint.tensors import ATTRIBUTE, BUFFER, EXTRA_STATE, MASK
 from secateur.plans import Masks, Plan
 
-__all__ = ["Checkpoint", "Opened", "check_tensors", "open_checkpoint", "read_checkpoint"]
-
 Entries = Mapping[str, Entry]
 
 

@@ -20,8 +20,6 @@ from secateur.checkpoint.sealed import versions_now
 from secateur.checkpoint.tensors import ModelTensors, tensors_of
 from secateur.plans import Masks, Plan
 
-__all__ = ["save"]
-
 
 def save(
     model: nn.Module,

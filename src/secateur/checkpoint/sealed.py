@@ -31,8 +31,6 @@ from secateur.base import (
     to_json,
 )
 
-__all__ = ["SealedManifest", "StoredFile", "versions_now"]
-
 
 @dataclass(frozen=True)
 class StoredFile:

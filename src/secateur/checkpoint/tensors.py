@@ -15,18 +15,6 @@ from torch.nn.parameter import is_lazy
 from secateur.base import UsageError
 from secateur.surgery import named_tensors
 
-__all__ = [
-    "ATTRIBUTE",
-    "BUFFER",
-    "EXTRA_STATE",
-    "MASK",
-    "ModelTensors",
-    "holds_meta",
-    "replace_tensors",
-    "tensors_of",
-    "tied_names",
-]
-
 # What is not a tensor of the state dict is stored with a prefix. No module or parameter may have an empty name, so
 # nothing else begins with a point.
 MASK, BUFFER, ATTRIBUTE, EXTRA_STATE = ".mask.", ".buffer.", ".attribute.", ".extra_state."

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from secateur.base import UsageError, did_you_mean_path, in_brief, some_of
 from secateur.checkpoint.tensors import MASK, tied_names
 
-__all__ = ["load_weights"]
-
 
 def load_weights(model: nn.Module, file: Path) -> None:
     """Fills `model` from safetensors, or from a state dict that `torch.save` wrote. No pickled code is run."""

@@ -18,8 +18,6 @@ from secateur.commands.prune import prune
 from secateur.commands.report import report
 from secateur.commands.sensitivity import sensitivity
 
-__all__ = ["main"]
-
 app = typer.Typer(
     help="Prune PyTorch models and prove what each cut bought.",
     no_args_is_help=True,

@@ -9,8 +9,6 @@ import typer
 
 from secateur.commands.one_sentence import command_line, errors_in_one_sentence
 
-__all__ = ["demo"]
-
 
 def demo(
     data: Annotated[

@@ -9,8 +9,6 @@ import typer
 
 from secateur.commands.one_sentence import errors_in_one_sentence, users_errors_in_one_sentence
 
-__all__ = ["export"]
-
 
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)],

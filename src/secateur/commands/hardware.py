@@ -9,8 +9,6 @@ import typer
 
 from secateur.commands.one_sentence import command_line, errors_in_one_sentence
 
-__all__ = ["hardware"]
-
 
 def hardware(
     again: Annotated[bool, typer.Option("--again", help="Measure even if this machine was measured before.")] = False,

@@ -9,8 +9,6 @@ import typer
 
 from secateur.commands.one_sentence import errors_in_one_sentence
 
-__all__ = ["init"]
-
 
 def init(
     file: Annotated[Path, typer.Argument(help="The Python file to write.", dir_okay=False)] = Path("task.py"),

@@ -8,8 +8,6 @@ import typer
 
 from secateur.commands.one_sentence import errors_in_one_sentence, users_errors_in_one_sentence
 
-__all__ = ["inspect"]
-
 
 def inspect(
     task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model() and eval_data().")],

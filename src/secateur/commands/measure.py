@@ -12,8 +12,6 @@ from secateur.commands.one_sentence import errors_in_one_sentence, users_errors_
 if TYPE_CHECKING:
     from secateur.loop import Result
 
-__all__ = ["measure"]
-
 BASELINE = "dense"
 RUNTIMES, BATCHES = ["eager"], [1]
 

@@ -15,8 +15,6 @@ import typer
 
 from secateur.base import SecateurError, SecateurWarning, UsageError, in_brief, printable
 
-__all__ = ["command_line", "errors_in_one_sentence", "file_errors_in_one_sentence", "users_errors_in_one_sentence"]
-
 
 @contextmanager
 def errors_in_one_sentence(debug: bool, when_interrupted: str) -> Iterator[None]:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from secateur.loop import Result
     from secateur.plans import Request
 
-__all__ = ["prune"]
-
 _ranking = partial(typer.Option, rich_help_panel="Ranking and rounding")
 _training = partial(typer.Option, rich_help_panel="Training")
 _measuring = partial(typer.Option, rich_help_panel="Measuring and output")

@@ -9,8 +9,6 @@ import typer
 
 from secateur.commands.one_sentence import errors_in_one_sentence
 
-__all__ = ["report"]
-
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="The folder of a finished run, or several to compare.")],

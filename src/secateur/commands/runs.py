@@ -18,8 +18,6 @@ from secateur.commands.settings import SETTINGS_FILE, read_settings
 from secateur.commands.task_file import TaskFile, load_task
 from secateur.loop import RUN_FILE, require_run
 
-__all__ = ["load_recorded_task", "task_and_runs", "task_of_runs"]
-
 
 def task_and_runs(what: Sequence[str], given: str | None) -> tuple[TaskFile, list[Path]]:
     """A person names a task and then runs of it, or only the runs."""

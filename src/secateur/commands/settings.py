@@ -13,8 +13,6 @@ import typer
 
 from secateur.base import SecateurError, UsageError, did_you_mean, did_you_mean_path, read_regular
 
-__all__ = ["SETTINGS_FILE", "Settings", "came_from_settings", "read_settings", "write_settings"]
-
 SETTINGS_FILE = "settings.toml"
 _MOST_BYTES = 1 << 20
 _NOT_SETTINGS = ("settings", "as_json", "debug", "help")

@@ -32,8 +32,6 @@ from secateur.checkpoint import load_weights
 from secateur.commands.one_sentence import file_errors_in_one_sentence
 from secateur.loop import Loss, Metric, Recipe, accuracy, classification_loss
 
-__all__ = ["TaskFile", "load_task"]
-
 _SIGNATURES = {
     "model": ("def model() -> nn.Module", 0),
     "train_data": ("def train_data() -> DataLoader", 0),

@@ -39,8 +39,6 @@ from secateur.loop.state import State
 from secateur.loop.tuner import DENSE_FILE, Tuner
 from secateur.plans import Masks, Plan
 
-__all__ = ["RUN_FILE", "RunFolder", "load_run", "require_run"]
-
 RUN_FILE = "run.json"
 MASKS_FILE = "masks.safetensors"
 PLAN_FILE = "plan.json"

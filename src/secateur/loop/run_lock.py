@@ -26,8 +26,6 @@ from secateur.base import (
     try_lock,
 )
 
-__all__ = ["RunLock"]
-
 LOCK_FILE = "run.lock"
 _MOST_BYTES = 4096
 

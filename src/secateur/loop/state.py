@@ -8,8 +8,6 @@ from secateur.loop.histogram import WeightHistogram
 from secateur.loop.result import Record
 from secateur.plans import Masks, Plan
 
-__all__ = ["State"]
-
 
 @dataclass(frozen=True)
 class State:

@@ -10,19 +10,6 @@ from typing import Any
 from secateur.bench import Measurement, Timing
 from secateur.loop import Record
 
-__all__ = [
-    "COLOURS",
-    "GREY",
-    "add_bars",
-    "add_points",
-    "as_text",
-    "interval",
-    "metric_axis",
-    "metric_interval",
-    "new_figure",
-    "where",
-]
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 PATTERNS = ("", "/", ".", "x", "\\", "-")

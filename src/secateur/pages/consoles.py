@@ -11,8 +11,6 @@ from rich.text import Text
 from secateur.base import printable
 from secateur.bench import NUMBERS, Sheet
 
-__all__ = ["as_table", "print_lines", "print_sheet", "print_title"]
-
 _COLOURS = {"faster": "green", "slower": "red", "no different": "yellow", "too noisy": "yellow"}
 
 

@@ -9,8 +9,6 @@ from secateur.loop import History, Result
 from secateur.pages.charts import GREY, add_points, as_text, metric_axis, new_figure
 from secateur.pages.page import save_page
 
-__all__ = ["epochs_from_cut", "save_curve"]
-
 
 def save_curve(results: Mapping[str, Result], path: str | Path) -> None:
     """Draws the metric of one or more runs over their epochs; all runs meet at 0, where the cut is.

@@ -9,8 +9,6 @@ from secateur.loop import Result
 from secateur.pages.consoles import as_table, print_lines
 from secateur.studies import LATENCY_BATCH, SHARE, Demo, Version
 
-__all__ = ["print_demo", "rule_of_thumb", "speed_verdict"]
-
 _HEAD = (
     "\nversion|accuracy\nbefore|right\nafter|re-\ncovered|param-\neters|non-\nzeros|file\nMB|mega-\nMACs|ms a\nbatch|"
     "ratio to\ndense"

@@ -7,8 +7,6 @@ from typing import Any
 
 from secateur.base import Damaged
 
-__all__ = ["from_version_1"]
-
 _MOVED = "verdict recovered macs macs_of latencies not_measured".split()
 _REFUSAL = re.compile(r"Not measured(?: with batch (\d+))?: (.*)", re.DOTALL)
 

@@ -15,8 +15,6 @@ from secateur.loop import History, Result, read_history
 from secateur.pages.run_report import RunReport
 from secateur.plans import Masks, Plan
 
-__all__ = ["report_of", "report_of_run", "with_sheet"]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ from heapq import heappop, heappush
 from secateur.base import LeftAlone
 from secateur.plans import GroupCut
 
-__all__ = ["Drawing", "Row", "draw_groups"]
-
 LANE_PIXELS = 10
 _NUMBERED = re.compile(r" \(\d+\)$")
 

@@ -8,8 +8,6 @@ from secateur.bench import KINDS
 from secateur.pages.charts import GREY, add_bars, add_points, interval, new_figure
 from secateur.studies import FORMATS, IN_BLOCKS, PARTS, SIDES, Ablation, HardwareReport, percent
 
-__all__ = ["cost_charts", "format_charts", "network_chart", "side_chart", "time_chart"]
-
 
 def format_charts(report: HardwareReport) -> list[Any]:
     """Time over the share of zeros, for each batch with the largest weight."""

@@ -17,8 +17,6 @@ from secateur.pages.hardware_text import (
 )
 from secateur.studies import PARTS, PUBLISHED, Bar, HardwareReport
 
-__all__ = ["bar_chart", "print_hardware"]
-
 GLYPHS = dict(zip(PARTS, "▪█▓▒░╱", strict=True))
 BAR_WIDTH = 48
 

@@ -9,8 +9,6 @@ from secateur.pages.hardware_text import about_measuring, about_time, hardware_s
 from secateur.pages.page import save_page
 from secateur.studies import PUBLISHED, HardwareReport
 
-__all__ = ["save_hardware_page"]
-
 
 def save_hardware_page(report: HardwareReport, path: str | Path) -> None:
     save_page(

@@ -22,8 +22,6 @@ from secateur.studies import (
     span,
 )
 
-__all__ = ["Section", "Table", "about_measuring", "about_time", "hardware_sections", "product_text"]
-
 
 @dataclass(frozen=True)
 class Table:

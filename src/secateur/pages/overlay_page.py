@@ -14,8 +14,6 @@ from secateur.pages.charts import COLOURS, GREY, as_text, interval, metric_axis,
 from secateur.pages.page import save_page
 from secateur.pages.run_report import RunReport
 
-__all__ = ["frontier", "save_overlay_page"]
-
 
 @dataclass(frozen=True)
 class _Point:

@@ -13,8 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from secateur.base import byte_text, milliseconds, short_count, write_text
 
-__all__ = ["render", "save_page"]
-
 _CONFIG = {"displaylogo": False, "displayModeBar": False, "responsive": True}
 
 

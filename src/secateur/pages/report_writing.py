@@ -23,8 +23,6 @@ from secateur.pages.run_report import REPORT_FILE, RunReport, load_report, save_
 from secateur.pages.sensitivity_page import save_sensitivity_page
 from secateur.studies import HardwareReport
 
-__all__ = ["report", "report_pruned"]
-
 PAGE_FILE = "report.html"
 
 

@@ -24,8 +24,6 @@ from secateur.pages.charts import (
 from secateur.pages.curve import epochs_from_cut
 from secateur.pages.run_report import RunReport
 
-__all__ = ["accuracy_chart", "histogram_chart", "latency_chart", "layer_chart"]
-
 MOST_LETTERS = 24
 # By phase: the name in the legend, and which of the colours and symbols.
 _PHASES = {

@@ -12,8 +12,6 @@ from secateur.pages.page import save_page
 from secateur.pages.run_charts import accuracy_chart, histogram_chart, latency_chart, layer_chart
 from secateur.pages.run_report import RunReport
 
-__all__ = ["save_run_page"]
-
 
 def save_run_page(report: RunReport, path: str | Path) -> None:
     lost, allowed = _points(report)

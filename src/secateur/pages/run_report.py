@@ -28,8 +28,6 @@ from secateur.loop import History
 from secateur.pages.earlier_report import from_version_1
 from secateur.plans import GroupCut
 
-__all__ = ["REPORT_FILE", "RunReport", "load_report", "save_report"]
-
 REPORT_FILE = "report.json"
 _MOST_BYTES = 32 << 20
 """A model of fifty thousand layers needs less; a page takes ten times the memory of what it shows."""

@@ -8,8 +8,6 @@ from secateur.channels import GroupCurve, Sensitivity
 from secateur.pages.charts import GREY, add_points, as_text, metric_axis, new_figure
 from secateur.pages.page import save_page
 
-__all__ = ["save_sensitivity_page"]
-
 _MOST_LAYERS = 12
 
 

@@ -17,20 +17,6 @@ from secateur.plans.goal import Goal, parse_goal
 from secateur.plans.masks import Masks
 from secateur.plans.plan import Plan
 
-__all__ = [
-    "Channels",
-    "Options",
-    "Request",
-    "Schedule",
-    "Scope",
-    "Score",
-    "Target",
-    "Zeros",
-    "amount_at",
-    "as_request",
-    "requested",
-]
-
 Scope = Literal["global", "layer"]
 Score = str | Callable[[str, Tensor], Tensor]
 Schedule = Literal["one-shot", "iterative", "gradual"]

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from secateur.base import Shape, from_json, to_json
 
-__all__ = ["Form", "form_of", "inputs_of_form", "read_form"]
-
 Form: TypeAlias = Any
 """Plain JSON: {"tensor": …}, {"list": […]}, {"tuple": […]}, {"dict": {…}}, or a number, text, boolean or null."""
 

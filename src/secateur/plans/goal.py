@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from secateur.base import UsageError, require_one_of
 
-__all__ = ["Goal", "parse_goal"]
-
 _UNITS = {
     "latency": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
     "macs": {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12},

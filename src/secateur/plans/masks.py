@@ -30,8 +30,6 @@ from secateur.base import (
     to_json,
 )
 
-__all__ = ["DescribedMasks", "LayerMask", "Masks"]
-
 _FORMAT = "secateur-masks"
 _VERSION = "1"
 

@@ -7,8 +7,6 @@ from typing import Annotated
 
 from secateur.base import Finite, Must, UsageError, byte_text, milliseconds, printable
 
-__all__ = ["Outcome", "TargetUnreachable", "quantity"]
-
 
 class TargetUnreachable(UsageError):
     """Even with every group at its floor, the model stays above the target."""

@@ -35,8 +35,6 @@ from secateur.capture import Attribute
 from secateur.plans.example_form import Form, read_form
 from secateur.plans.outcome import Outcome
 
-__all__ = ["GroupCut", "Plan", "TensorCut"]
-
 _MOST_NUMBERS = 1 << 31
 
 

@@ -17,8 +17,6 @@ from secateur.surgery.proof.verifying import NotProvable
 from secateur.surgery.proof.verifying import verify as prove
 from secateur.surgery.zeroing import zero_pruned
 
-__all__ = ["apply"]
-
 Model = TypeVar("Model", bound=nn.Module)
 
 

@@ -20,8 +20,6 @@ from secateur.base import UsageError, evaluating, uninterrupted, unwrap
 from secateur.capture import read_attribute, write_attributes
 from secateur.plans import Plan, TensorCut
 
-__all__ = ["cut", "cut_state", "named_tensors", "require_fit"]
-
 
 def cut(model: nn.Module, plan: Plan, optimizer: Optimizer | None = None) -> None:
     """Checks first, then cuts. Whatever goes wrong on the way, the module is as it was."""

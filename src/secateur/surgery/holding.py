@@ -21,8 +21,6 @@ from secateur.base import SecateurWarning, uninterrupted
 from secateur.plans import Masks
 from secateur.surgery.zeroing import pruned_positions, zero
 
-__all__ = ["Hold", "hold"]
-
 
 class Hold:
     """Masks in force on an optimizer, until `release` or the end of a `with` block."""

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from secateur.base import UsageError, uninterrupted, unwrap
 from secateur.plans import LayerMask, Masks
 
-__all__ = ["masked_parameters", "pruned_positions", "zero", "zero_pruned"]
-
 
 def masked_parameters(model: nn.Module, masks: Masks) -> list[tuple[nn.Parameter, LayerMask]]:
     """Each masked parameter with its mask; all of them are checked before the first is handed out."""

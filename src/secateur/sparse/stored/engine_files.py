@@ -10,8 +10,6 @@ from torch import Tensor
 from secateur.checkpoint import read_header, read_tensor
 from secateur.sparse.stored.engine_manifest import EngineManifest
 
-__all__ = ["OpenedEngine"]
-
 
 class OpenedEngine:
     """An engine whose files are whole. Tensors are read when they are asked for."""

@@ -37,8 +37,6 @@ from secateur.sparse.stored.engine_files import OpenedEngine
 from secateur.sparse.stored.engine_manifest import TENSORS_FILE, EngineManifest, StoredLayer
 from secateur.sparse.stored.skeleton import Misfit, skeleton
 
-__all__ = ["load_engine"]
-
 
 def load_engine(folder: str | Path, build_model: Callable[[], nn.Module]) -> SparseEngine:
     """The engine that `secateur.save_engine` wrote. On the same machine its outputs are the same to the last bit.

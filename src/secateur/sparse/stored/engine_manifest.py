@@ -15,8 +15,6 @@ from secateur.sparse.stored.example_tensors import read_examples, written_exampl
 from secateur.sparse.trial import LayerChoice
 from secateur.sparse.window import Window
 
-__all__ = ["TENSORS_FILE", "EngineManifest", "StoredLayer"]
-
 TENSORS_FILE = "engine.safetensors"
 
 

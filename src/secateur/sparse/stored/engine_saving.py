@@ -23,8 +23,6 @@ from secateur.sparse.layers import SparseConv2d, SparseLinear
 from secateur.sparse.stored.engine_manifest import TENSORS_FILE, EngineManifest, StoredLayer
 from secateur.sparse.stored.example_tensors import written_examples
 
-__all__ = ["save_engine"]
-
 
 def save_engine(engine: SparseEngine, folder: str | Path) -> None:
     """Writes an engine to `folder`, for `secateur.load_engine`. Killed on the way, it leaves the one that was there.

@@ -11,8 +11,6 @@ from torch import Tensor
 from secateur.base import Shape, UsageError, from_json
 from secateur.checkpoint import DTYPES
 
-__all__ = ["read_examples", "written_examples"]
-
 _NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in DTYPES.values()}
 _NAMED = {name: dtype for dtype, name in _NAMES.items()}
 _MOST_ELEMENTS = 1 << 40

@@ -25,8 +25,6 @@ from secateur.sparse.graph import CapturedModel, graph_of
 from secateur.sparse.in_place import layers_in_place
 from secateur.sparse.origin import Origin, folded_layers
 
-__all__ = ["Misfit", "skeleton"]
-
 
 class Misfit(SecateurError):
     """The model does not become the network that was saved."""

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from secateur.surgery.proof.float64 import DecomposingMode, grouped_product
 
-__all__ = ["Operation", "RemovedIsNaN", "contracted", "filled", "is_dead", "marked", "mean_of", "rule"]
-
 
 class RemovedIsNaN(DecomposingMode):
     """Makes NaN mean "removed" in every operation that has a rule below; one that meets no NaN runs untouched.

@@ -23,8 +23,6 @@ from secateur.plans import Plan, inputs_of_form
 from secateur.surgery.cutting import named_tensors, require_fit
 from secateur.surgery.proof.verifying import ProofFailed
 
-__all__ = ["dry_run", "is_cheap_to_prove", "with_stand_ins"]
-
 _CHEAP_PARAMETERS = 5_000_000
 _CHEAP_MACS = 500_000_000
 

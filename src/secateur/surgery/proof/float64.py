@@ -12,8 +12,6 @@ from torch.utils._pytree import tree_map
 from secateur.base import let_interrupts_in
 from secateur.capture import PrivateRandom
 
-__all__ = ["DecomposingMode", "Float64", "grouped_product", "lifted"]
-
 _LIFTED = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,

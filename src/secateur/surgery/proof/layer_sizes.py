@@ -14,8 +14,6 @@ from secateur.base import UsageError, unwrap
 from secateur.plans import Plan
 from secateur.surgery.cutting import named_tensors, require_fit
 
-__all__ = ["require_fitting_layers"]
-
 
 def require_fitting_layers(model: nn.Module, plan: Plan) -> None:
     module = unwrap(model)

@@ -22,8 +22,6 @@ from secateur.surgery.proof import norms as norms  # registers its rules
 from secateur.surgery.proof.absence import RemovedIsNaN
 from secateur.surgery.proof.float64 import Float64, lifted
 
-__all__ = ["Float64", "RemovedIsNaN", "run_float64", "run_reference"]
-
 
 def run_reference(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int = 0) -> Any:
     """The outputs of a float64 model whose removed coordinates are NaN, computed as if those were absent."""
