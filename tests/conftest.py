@@ -1,35 +1,10 @@
-"""Fixtures, and a seed and one thread for every test, for the same result anywhere."""
+"""The surroundings of a test run, the order of its files, and who loads the fixtures."""
 
 from __future__ import annotations
 
-import gc
-import itertools
-from collections.abc import Iterator
-from pathlib import Path
-
-from tests.support.surroundings import HOME, lead_programs_to  # isort: split
-
 import pytest
-import torch
-from hypothesis import settings
-from torch import nn
-from torch.utils.data import DataLoader
 
-import secateur
-import tests.support.quick_onnx  # noqa: F401
-from secateur.bench import turns
-from secateur.bench.hardware_cache import hardware_file
-from secateur.bench.machine import this_machine
-from secateur.channels import anatomy, planning
-from secateur.channels.dissection import Dissection, dissect
-from secateur.couple import coupling
-from tests.support.cutting import Net, image, net
-from tests.support.models import ConvNet, blobs
-
-settings.register_profile("secateur", deadline=None, derandomize=True)
-settings.load_profile("secateur")
-HOME.set_trap(hardware_file(this_machine()).name)
-lead_programs_to(Path(secateur.__file__).parents[1], Path(__file__).parents[1])
+from tests.support import surroundings  # noqa: F401  # isort: split
 
 LONGEST = "docs architectures rules app resume browser distributed exporting target engine random_graphs sheet"
 """The files to begin with: two processes take one file after the other, and a long one at the end keeps one waiting."""
@@ -39,87 +14,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # xdist's own order begins with the files of the most tests, however short
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    plugins = session.config.pluginmanager
+    if not plugins.has_plugin("dsession"):  # xdist's first process only hands out the tests, and needs no torch for it
+        plugins.import_plugin("tests.support.fixtures")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {f"test_{name}": place for place, name in enumerate(LONGEST.split())}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _garbage_is_new() -> None:
-    """A measurement of memory collects garbage first: not over all that the test process ever imported, every time."""
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.fixture(autouse=True)
-def _one_thread_one_seed() -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-
-
-CACHES = itertools.count()
-"""Every cache is a name of its own. Few tests keep anything there, and five thousand folders would take their time."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _cache_of_the_module() -> Iterator[None]:
-    """For fixtures that tests share, which begin before the cache of any one of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SECATEUR_CACHE", str(HOME.caches / f"module-{next(CACHES)}"))
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What was measured on the machine that runs the tests decides nothing in them, and they leave nothing there."""
-    monkeypatch.setenv("SECATEUR_CACHE", str(HOME.caches / f"test-{next(CACHES)}"))
-    yield
-    HOME.assert_untouched()
-
-
-@pytest.fixture(autouse=True)
-def _rules_make_no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule that fails makes its operator unknown, which is right for users and would hide bugs here."""
-    monkeypatch.setattr(coupling, "FORGIVEN", ())
-
-
-@pytest.fixture
-def short_timings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests to which no verdict matters: on a busy machine, a timing would go on until its time is up."""
-    monkeypatch.setattr(turns, "MAX_ROUNDS", turns.MIN_ROUNDS)
-
-
-@pytest.fixture
-def dissect_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that plan one model often and never change it: it is captured and coupled the first time only."""
-    monkeypatch.setattr(planning, "dissect", _dissect_once)
-    monkeypatch.setattr(anatomy, "dissect", _dissect_once)
-
-
-_dissected: tuple[object, Dissection] | None = None
-
-
-def _dissect_once(model: nn.Module, example_inputs: object) -> Dissection:
-    global _dissected
-    if _dissected is None or _dissected[0] is not model:
-        _dissected = model, dissect(model, example_inputs)
-    return _dissected[1]
-
-
-@pytest.fixture
-def convnet() -> ConvNet:
-    return ConvNet()
-
-
-@pytest.fixture
-def loaders() -> dict[str, DataLoader]:
-    return {
-        "train_data": DataLoader(blobs(), 32, shuffle=True),
-        "eval_data": DataLoader(blobs(128, seed=1), 64),
-    }
-
-
-@pytest.fixture
-def cut_net() -> Net:
-    model = net()
-    return secateur.apply(model, secateur.plan_channels(model, image(), 0.5))

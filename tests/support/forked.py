@@ -23,7 +23,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "tests.support.killable",
-        "tests.support.quick_onnx",
+        "tests.support.quick_torch",
         "secateur.loop.pruning",
         "secateur.commands.app",
         "plotly.graph_objects",

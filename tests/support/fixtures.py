@@ -1,0 +1,115 @@
+"""Fixtures, and a seed and one thread for every test, for the same result anywhere."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.surroundings import HOME, lead_programs_to  # isort: split
+
+import pytest
+import torch
+from hypothesis import settings
+from torch import nn
+from torch.utils.data import DataLoader
+
+import secateur
+import tests.support.quick_torch  # noqa: F401
+from secateur.bench import turns
+from secateur.bench.hardware_cache import hardware_file
+from secateur.bench.machine import this_machine
+from secateur.channels import anatomy, planning
+from secateur.channels.dissection import Dissection, dissect
+from secateur.couple import coupling
+from tests.support.cutting import Net, image, net
+from tests.support.models import ConvNet, blobs
+
+settings.register_profile("secateur", deadline=None, derandomize=True)
+settings.load_profile("secateur")
+HOME.set_trap(hardware_file(this_machine()).name)
+lead_programs_to(Path(secateur.__file__).parents[1], Path(__file__).parents[2])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _garbage_is_new() -> None:
+    """A measurement of memory collects garbage first: not over all that the test process ever imported, every time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_one_seed() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+CACHES = itertools.count()
+"""Every cache is a name of its own. Few tests keep anything there, and five thousand folders would take their time."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _cache_of_the_module() -> Iterator[None]:
+    """For fixtures that tests share, which begin before the cache of any one of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECATEUR_CACHE", str(HOME.caches / f"module-{next(CACHES)}"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What was measured on the machine that runs the tests decides nothing in them, and they leave nothing there."""
+    monkeypatch.setenv("SECATEUR_CACHE", str(HOME.caches / f"test-{next(CACHES)}"))
+    yield
+    HOME.assert_untouched()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _rules_make_no_mistakes() -> Iterator[None]:
+    """A rule that fails makes its operator unknown, which is right for users and would hide bugs here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coupling, "FORGIVEN", ())
+        yield
+
+
+@pytest.fixture
+def short_timings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests to which no verdict matters: on a busy machine, a timing would go on until its time is up."""
+    monkeypatch.setattr(turns, "MAX_ROUNDS", turns.MIN_ROUNDS)
+
+
+@pytest.fixture
+def dissect_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that plan one model often and never change it: it is captured and coupled the first time only."""
+    monkeypatch.setattr(planning, "dissect", _dissect_once)
+    monkeypatch.setattr(anatomy, "dissect", _dissect_once)
+
+
+_dissected: tuple[object, Dissection] | None = None
+
+
+def _dissect_once(model: nn.Module, example_inputs: object) -> Dissection:
+    global _dissected
+    if _dissected is None or _dissected[0] is not model:
+        _dissected = model, dissect(model, example_inputs)
+    return _dissected[1]
+
+
+@pytest.fixture
+def convnet() -> ConvNet:
+    return ConvNet()
+
+
+@pytest.fixture
+def loaders() -> dict[str, DataLoader]:
+    return {
+        "train_data": DataLoader(blobs(), 32, shuffle=True),
+        "eval_data": DataLoader(blobs(128, seed=1), 64),
+    }
+
+
+@pytest.fixture
+def cut_net() -> Net:
+    model = net()
+    return secateur.apply(model, secateur.plan_channels(model, image(), 0.5))

@@ -1,0 +1,24 @@
+"""Importing this makes torch do once, or not at all, what it does for nothing in every test."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+try:
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+except ImportError:
+    pass  # without onnxscript there is nothing to export, and another version of torch is slower, not wrong
+else:
+    # The exporter reads the source of its 500 translations for every model anew: half the time that a small one takes.
+    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
+
+
+def _seed_nothing(seed: int) -> None:
+    """Where there is no such device, a seed for it is kept for later, with the text of every line of the call stack."""
+
+
+for device in (torch.cuda, torch.xpu, torch.mtia):
+    if not device.is_available():
+        device.manual_seed_all = _seed_nothing
