@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import surroundings  # noqa: F401  # isort: split
+from tests.support import surroundings  # noqa: F401
 
 LONGEST = "docs architectures rules app resume browser distributed exporting target engine random_graphs sheet"
 """The files to begin with: two processes take one file after the other, and a long one at the end keeps one waiting."""

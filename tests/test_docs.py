@@ -3,6 +3,7 @@
 A block that cannot run here says why in a comment above it, `<!-- not run: … -->`, and has to compile all the same.
 """
 
+import gc
 import os
 import re
 import shlex
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
 from itertools import pairwise
@@ -29,7 +30,7 @@ from secateur.commands.app import app
 from secateur.formats import quantising
 from tests.commands.test_task_file import TASK
 from tests.support.brief import SHORT_TIMINGS, write_few_images
-from tests.support.forked import Program, run_ranks
+from tests.support.forked import Interpreter, run_ranks
 from tests.support.models import ConvNet
 from tests.test_house import ROOMS
 
@@ -40,6 +41,7 @@ PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
 MULTI_GPU = ROOT / "docs" / "multi-gpu.md"
+TORCHVISION = ROOT / "docs" / "torchvision-timm.md"
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 """torchvision has no build for a CPU alone in every package index, and timm needs it. Where they are not installed,
@@ -96,14 +98,23 @@ def test_every_block_is_found_and_compiles() -> None:
             compile(block.code, page.name, "exec")
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page != MULTI_GPU and blocks(page, "python")], ids=lambda page: page.name
-)
-def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Interpreter]:
+    running = Interpreter()
+    yield running
+    running.end()
+
+
+WITH_PYTHON = [page for page in PAGES if page != MULTI_GPU and blocks(page, "python")]
+WITH_PYTHON.sort(key=lambda page: page == TORCHVISION)  # at the end, so that no other page meets the stand-ins
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, interpreter: Interpreter) -> None:
     few = f"load_fashion_mnist(__import__('pathlib').Path({str(write_few_images(tmp_path / 'images'))!r}))"
     code = "\n".join(block.code for block in blocks(page, "python") if not block.not_run)
     code = code.replace("load_fashion_mnist()", few)
-    if page.name == "torchvision-timm.md":
+    if page == TORCHVISION:
         code = f"import sys\nsys.path += [{str(STAND_INS)!r}]\n{code}"
     script = tmp_path / "page.py"
     if page == README:  # once as a reader has it: in a Python that has imported nothing
@@ -112,9 +123,7 @@ def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) ->
         run_python(str(script), cwd=tmp_path)
     else:
         script.write_text(SHORT_TIMINGS + code, encoding="utf-8")
-        run = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
-        done = Program(run, script, folder=tmp_path).wait()
-        assert done.returncode == 0, done.stderr[-3000:]
+        interpreter.run(script)
 
 
 def reads_secateur(args: list[str]) -> None:
@@ -184,7 +193,6 @@ SEEN: set[str] = set()
 """Commands that ran from the start of a page: on another page they would do the same."""
 
 
-@pytest.mark.usefixtures("short_timings")
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_to_run(page)], ids=lambda page: page.name)
 def test_the_commands_of_a_page_run_in_order(
     page: Path, finished_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -195,6 +203,8 @@ def test_the_commands_of_a_page_run_in_order(
     monkeypatch.setattr(quantising, "TIMING_SECONDS", 0)
     todo = commands_to_run(page)
     prepare(todo, finished_runs)
+    gc.collect()
+    gc.freeze()  # what earlier pages imported is not looked through at every measurement of memory
     at_the_start = True
     for args in todo:
         command = shlex.join(args)

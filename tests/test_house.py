@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,16 @@ def modules() -> dict[str, Path]:
     return {name: file for name, file in files.items() if name != "__init__"}
 
 
+@cache
+def statements(file: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Those with which a file imports, wherever in it."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(file: Path) -> Iterator[str]:
-    """The modules of secateur that a file imports, wherever in it, without the name of the package."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    """The modules of secateur that a file imports, without the name of the package."""
+    for node in statements(file):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         yield from (name.removeprefix("secateur.") for name in names if name.startswith("secateur."))
@@ -91,25 +99,31 @@ def test_everything_a_front_door_names_is_there_and_in_use(room: str) -> None:
 
 
 def test_a_plan_does_not_load_what_made_it() -> None:
-    loaded = _loaded_by("secateur.Plan, secateur.Masks, secateur.verify, secateur.apply, secateur.load")
+    loaded, _ = _loaded_one_after_the_other()
     assert "secateur.surgery.cutting" in loaded
     assert not [name for name in loaded if name.startswith(("secateur.couple", "secateur.channels", "secateur.bench"))]
 
 
 def test_planning_does_not_load_the_study_of_the_machine() -> None:
-    layers = "torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))"
-    loaded = _loaded_by(f"import torch; secateur.plan_channels({layers}, torch.ones(1, 8), 0.5)")
+    _, loaded = _loaded_one_after_the_other()
     assert "secateur.bench.counts" in loaded, "what it may have measured is asked for all the same"
     assert not [name for name in loaded if name.startswith("secateur.studies")]
 
 
-def _loaded_by(code: str) -> list[str]:
-    return subprocess.run(
-        [sys.executable, "-c", f"import sys, secateur; {code}; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+@cache
+def _loaded_one_after_the_other() -> list[list[str]]:
+    """The modules that a new process has loaded for what handles plans, and then for making one."""
+    layers = "torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))"
+    code = (
+        "import sys, secateur\n"
+        "secateur.Plan, secateur.Masks, secateur.verify, secateur.apply, secateur.load\n"
+        "print(*sys.modules)\n"
+        "import torch\n"
+        f"secateur.plan_channels({layers}, torch.ones(1, 8), 0.5)\n"
+        "print(*sys.modules)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return [line.split() for line in told.splitlines()]
 
 
 def _room(module: str) -> str:
@@ -121,7 +135,7 @@ def _entered_by_others(room: str) -> set[str]:
     found = set()
     for name, file in modules().items():
         if _room(name) != room:
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            for node in statements(file):
                 if isinstance(node, ast.ImportFrom) and node.module == f"secateur.{room}":
                     found |= {alias.name for alias in node.names}
     return found

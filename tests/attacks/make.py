@@ -12,6 +12,7 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,10 @@ class Files:
     def __init__(self, record: bytes, weights: bytes) -> None:
         self.raw_record = record
         self.weights = weights
-        self.record: dict[str, Any] = json.loads(record)
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        return json.loads(self.raw_record)  # type: ignore[no-any-return]
 
     @property
     def header(self) -> dict[str, Any]:

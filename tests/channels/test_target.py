@@ -340,7 +340,6 @@ def test_a_lone_layer_runs_in_every_runtime(layer: Layer, runtime: str) -> None:
     assert output is not None
 
 
-@pytest.mark.usefixtures("short_timings")
 @pytest.mark.filterwarnings("ignore::secateur.SecateurWarning")  # of a target that noise kept it from meeting
 @pytest.mark.parametrize("runtime", ["eager", "onnxruntime"])
 def test_a_latency_is_measured_for_real(runtime: str) -> None:

@@ -87,7 +87,6 @@ def test_measure_shows_the_dense_model_and_its_runs(folder: Path) -> None:
     assert "measure: 6/6 eager: timing batch 8" in done.stderr
 
 
-@pytest.mark.usefixtures("short_timings")
 def test_measure_prints_json_and_nothing_else_on_stdout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -219,18 +218,3 @@ def metric(model, loader):
     assert json.loads(again.stdout) == json.loads(out.read_text())
     assert [len(group["points"]) for group in json.loads(again.stdout)["groups"]] == [1, 1]
     assert "sensitivity:" not in again.stderr, "all of it was known"
-
-
-@pytest.mark.parametrize("command", ["inspect", "prune", "measure", "sensitivity"])
-def test_help_loads_nothing_heavy(command: str) -> None:
-    code = (
-        "import sys\n"
-        "from secateur.commands.app import app\n"
-        f"try: app(['{command}', '--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'torch', 'accelerate', 'numpy', 'plotly', 'safetensors'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"Example: secateur {command} " in done.stdout

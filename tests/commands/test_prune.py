@@ -55,7 +55,6 @@ def test_every_kind_of_pruning_is_one_option(task: Path, options: tuple[str, ...
     assert (result.masks.zeros > 0) == (result.plan is None)
 
 
-@pytest.mark.usefixtures("short_timings")
 def test_the_run_is_measured_and_reported_and_measured_again(task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(task.parent)
     command = [Path(task.name), "--train", "1", "--finetune", "1", "--channels", "0.5", "--json"]
@@ -253,7 +252,6 @@ def test_a_task_may_bring_its_recipe(task: Path) -> None:
     assert "recipe() in task.py returns a float; return a secateur.Recipe" in errors
 
 
-@pytest.mark.usefixtures("short_timings")
 @pytest.mark.filterwarnings("ignore::secateur.SecateurWarning")  # of a target that noise kept it from meeting
 def test_a_latency_is_met_and_measured_with_one_batch(task: Path) -> None:
     task.write_text(RESIDUAL)

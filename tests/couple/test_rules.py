@@ -6,6 +6,7 @@ reason. The proof is `verify`, which shares nothing with the rules; the last tes
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import cache
 from math import prod
@@ -18,8 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import secateur
 from secateur.base.inputs import as_call, with_batch
-from secateur.capture.forward import capture
 from secateur.capture.trace import OpCall
+from secateur.channels import planning
 from secateur.couple import coupling
 from secateur.couple.coupling import FORGIVEN, Coupling
 from secateur.couple.rules.registry import RULES
@@ -27,6 +28,7 @@ from secateur.couple.units import Units, fixed_axis
 from secateur.surgery.cutting import cut
 from tests.rule_cases import CASES, Case
 from tests.rule_cases.indexing import IDS
+from tests.support.dissections import dissected
 
 aten = torch.ops.aten
 AMOUNTS = [0.25, 0.5, 0.75]
@@ -84,12 +86,14 @@ def planned(model: nn.Module, inputs: Any, amount: float) -> secateur.Plan | Non
 
 
 @cache
-def operators(case: Case, whole: bool) -> set[str]:
-    """Those that a model is recorded with; whole, in inference mode, before they are taken apart."""
+def prepared(case: Case, whole: bool) -> tuple[nn.Module, Any, frozenset[str]]:
+    """The example, for tests that leave it as it is, and the operators that it is recorded with.
+
+    Whole, in inference mode, is before they are taken apart.
+    """
     with torch.inference_mode(whole):
         model, inputs = example(case)
-        args, kwargs = as_call(inputs)
-        return {call.op for call in capture(model, args, kwargs).calls}
+        return model, inputs, frozenset(call.op for call in dissected(model, inputs).trace.calls)
 
 
 def cases() -> list[Any]:
@@ -98,9 +102,9 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.usefixtures("dissect_once")
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", cases(), scope="module")  # the tests of one case follow one another
 def test_the_cut_is_exact(case: Case) -> None:
-    model, inputs = example(case)
+    model, inputs, _ = prepared(case, whole=False)
     for amount in AMOUNTS:
         check(case, amount, model, inputs)
 
@@ -110,10 +114,11 @@ COMPOSITE = frozenset("conv1d conv2d conv3d conv_transpose2d pad tile grid_sampl
 
 
 @pytest.mark.usefixtures("dissect_once")
-@pytest.mark.parametrize("case", [case for case in CASES if case.name not in BUGS], ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.name not in BUGS], ids=str, scope="module")
 def test_the_cut_is_exact_where_operators_arrive_whole(case: Case) -> None:
+    model, inputs, operators = prepared(case, whole=True)
     with torch.inference_mode():
-        check(case, 0.5, *example(case), strict=not operators(case, whole=True) & COMPOSITE)
+        check(case, 0.5, model, inputs, strict=not operators & COMPOSITE)
 
 
 # What torch's own counter does not know.
@@ -152,13 +157,16 @@ HOLD_THE_BATCH = frozenset(
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
-@pytest.mark.parametrize("case", [case for case in CASES if case.cut and case.name not in BUGS], ids=str)
+@pytest.mark.parametrize("case", [c for c in CASES if c.cut and c.name not in BUGS], ids=str, scope="module")
 def test_multiply_adds_are_those_that_torch_counts_for_one_example(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, inputs = example(case)
+    model, inputs, _ = prepared(case, whole=False)
     if case.name in HOLD_THE_BATCH:
         monkeypatch.setattr(Units, "batch", lambda _, examples, __: fixed_axis(examples))  # all counts as one example
+    else:
+        monkeypatch.setattr(planning, "dissect", dissected)
     plan = planned(model, inputs, 0.5)
     assert plan is not None
+    model = copy.deepcopy(model)
     one = inputs if case.name in HOLD_THE_BATCH else with_batch(inputs, 1)
     before = multiply_adds(model, one)
     cut(model, plan)
@@ -254,5 +262,5 @@ UNREACHED = {
 def test_every_rule_is_reached_by_a_case() -> None:
     reached: set[str] = set()
     for case in CASES:
-        reached |= operators(case, whole=False) | operators(case, whole=True)
+        reached |= prepared(case, whole=False)[2] | prepared(case, whole=True)[2]
     assert set(RULES) - reached - {op.rstrip("_") for op in reached} == UNREACHED

@@ -72,7 +72,6 @@ def test_a_display_of_ones_own_is_told_of_everything(
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.usefixtures("short_timings")
 @pytest.mark.filterwarnings("ignore::secateur.SecateurWarning")  # of a target that noise kept it from meeting
 def test_the_search_for_a_latency_shows_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)

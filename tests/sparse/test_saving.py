@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,16 @@ def _every_layer_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "time_against_dense", lambda *_: (FASTER, CONTROL))
 
 
+@cache
+def _made(kind: str) -> SparseEngine:
+    return engine_of(kind)
+
+
+def ready(kind: str) -> SparseEngine:
+    """One with all layers sparse, built once for all tests."""
+    return copy.deepcopy(_made(kind))
+
+
 def assert_same_engine(found: SparseEngine, saved: SparseEngine, kind: str) -> None:
     assert str(found) == str(saved)
     assert [repr(layer) for layer in found.layers] == [repr(layer) for layer in saved.layers]
@@ -51,7 +62,7 @@ def assert_same_engine(found: SparseEngine, saved: SparseEngine, kind: str) -> N
 
 @pytest.mark.parametrize("kind", ENGINES)
 def test_an_engine_comes_back_bit_by_bit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_of(kind)
+    engine = ready(kind)
     save_engine(engine, tmp_path / "first")
 
     def never(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +100,7 @@ def test_blocks_and_layers_that_stayed_dense_come_back(
 )
 def test_the_model_is_built_without_numbers_unless_they_decide(kind: str, devices: list[str], tmp_path: Path) -> None:
     build = ENGINES[kind][0]
-    save_engine(engine_of(kind), tmp_path)
+    save_engine(ready(kind), tmp_path)
     built_on: list[str] = []
 
     def counted() -> nn.Module:
@@ -133,7 +144,7 @@ print(engine)
 
 
 def test_an_engine_works_in_a_new_process(tmp_path: Path) -> None:
-    engine, inputs = engine_of("graph"), ENGINES["graph"][1](3)
+    engine, inputs = ready("graph"), ENGINES["graph"][1](3)
     save_engine(engine, tmp_path)
     torch.save(inputs, tmp_path / "inputs")
     done = Program(LOAD_ELSEWHERE, folder=tmp_path).wait()
@@ -147,7 +158,7 @@ def test_an_engine_works_in_a_new_process(tmp_path: Path) -> None:
 def test_without_kernels_layers_get_their_zeros_back(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, (build, inputs) = engine_of(kind), ENGINES[kind]
+    engine, (build, inputs) = ready(kind), ENGINES[kind]
     save_engine(engine, tmp_path)
     monkeypatch.setattr(loading, "why_unavailable", lambda: "there is no compiler here")
     loaded = load_engine(tmp_path, build)
@@ -160,7 +171,7 @@ def test_without_kernels_layers_get_their_zeros_back(
 
 
 def test_measurements_of_another_machine_are_told_apart(tmp_path: Path) -> None:
-    engine = engine_of("in place")
+    engine = ready("in place")
     assert "another machine" not in str(engine)
     engine.origin = replace(engine.origin, machine="a Z80, 1 core")
     save_engine(engine, tmp_path)
@@ -244,7 +255,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
         load_engine(tmp_path, wider)
     with pytest.raises(secateur.SecateurError, match=r"its graph is another one.*build it again with sparse_engine\.$"):
         load_engine(tmp_path, with_tanh)
-    save_engine(engine_of("in place"), tmp_path)
+    save_engine(ready("in place"), tmp_path)
     with pytest.raises(secateur.SecateurError, match=r"other layers.*build it again with sparse_engine\.$"):
         load_engine(tmp_path, OneMoreActivation)
 
@@ -254,7 +265,7 @@ def test_what_cannot_be_saved_or_loaded_is_said_in_one_sentence(tmp_path: Path) 
         save_engine(nn.Linear(2, 2), tmp_path)  # type: ignore[arg-type]
     with pytest.raises(secateur.UsageError, match="There is no sparse engine in"):
         load_engine(tmp_path, resnet)
-    engine = engine_of("in place")
+    engine = ready("in place")
     (tmp_path / "taken").write_text("mine")
     with pytest.raises(secateur.UsageError, match="cannot be made a folder"):
         save_engine(engine, tmp_path / "taken")
@@ -336,7 +347,7 @@ def test_a_save_while_an_engine_is_read_changes_nothing_of_it(tmp_path: Path) ->
 
 
 def test_a_full_disk_keeps_the_old_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_engine(engine_of("in place"), tmp_path)
+    save_engine(ready("in place"), tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
 
     def full_disk(*args: Any, **kwargs: Any) -> None:
@@ -344,5 +355,5 @@ def test_a_full_disk_keeps_the_old_engine(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("secateur.checkpoint.exchange.save_file", full_disk)
     with pytest.raises(secateur.SecateurError, match="could not be written"):
-        save_engine(engine_of("in place"), tmp_path)
+        save_engine(ready("in place"), tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

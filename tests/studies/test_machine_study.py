@@ -186,7 +186,6 @@ def test_the_study_leaves_torch_as_it_was() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.usefixtures("short_timings")
 def test_real_time_is_measured_beside_a_null_control() -> None:
     turns = time_in_turns({"a": lambda: sum(range(2000)), "b": lambda: sum(range(20))}, max_seconds=0)
     assert list(turns.timings) == ["a", "b"]

@@ -11,7 +11,11 @@ import numpy as np
 
 from secateur.examples.fashion_mnist import EMBEDDED_FOLDER, read_idx
 
-SHORT_TIMINGS = "from secateur.bench import turns; turns.MAX_ROUNDS = turns.MIN_ROUNDS; del turns\n"
+SHORT_TIMINGS = """\
+from secateur.bench import turns
+turns.MAX_ROUNDS, turns.SAMPLE_SECONDS = turns.MIN_ROUNDS, 1e-4
+del turns
+"""
 """For the beginning of a program. On a busy machine a timing goes on until its time is up, half a minute or so."""
 
 

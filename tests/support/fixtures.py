@@ -12,24 +12,24 @@ from tests.support.surroundings import HOME, lead_programs_to  # isort: split
 import pytest
 import torch
 from hypothesis import settings
-from torch import nn
 from torch.utils.data import DataLoader
 
 import secateur
 import tests.support.quick_torch  # noqa: F401
-from secateur.bench import turns
 from secateur.bench.hardware_cache import hardware_file
 from secateur.bench.machine import this_machine
 from secateur.channels import anatomy, planning
-from secateur.channels.dissection import Dissection, dissect
 from secateur.couple import coupling
+from tests.support.brief import SHORT_TIMINGS
 from tests.support.cutting import Net, image, net
+from tests.support.dissections import dissected
 from tests.support.models import ConvNet, blobs
 
 settings.register_profile("secateur", deadline=None, derandomize=True)
 settings.load_profile("secateur")
 HOME.set_trap(hardware_file(this_machine()).name)
 lead_programs_to(Path(secateur.__file__).parents[1], Path(__file__).parents[2])
+exec(SHORT_TIMINGS, {})  # no verdict matters to a test
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -74,26 +74,10 @@ def _rules_make_no_mistakes() -> Iterator[None]:
 
 
 @pytest.fixture
-def short_timings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests to which no verdict matters: on a busy machine, a timing would go on until its time is up."""
-    monkeypatch.setattr(turns, "MAX_ROUNDS", turns.MIN_ROUNDS)
-
-
-@pytest.fixture
 def dissect_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that plan one model often and never change it: it is captured and coupled the first time only."""
-    monkeypatch.setattr(planning, "dissect", _dissect_once)
-    monkeypatch.setattr(anatomy, "dissect", _dissect_once)
-
-
-_dissected: tuple[object, Dissection] | None = None
-
-
-def _dissect_once(model: nn.Module, example_inputs: object) -> Dissection:
-    global _dissected
-    if _dissected is None or _dissected[0] is not model:
-        _dissected = model, dissect(model, example_inputs)
-    return _dissected[1]
+    """For tests that plan one model often and never change it."""
+    monkeypatch.setattr(planning, "dissect", dissected)
+    monkeypatch.setattr(anatomy, "dissect", dissected)
 
 
 @pytest.fixture

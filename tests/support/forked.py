@@ -6,6 +6,7 @@ It is the same one for every test, and preloads what all of them need.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import runpy
@@ -14,7 +15,9 @@ import socket
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -29,6 +32,7 @@ FORKS.set_forkserver_preload(
         "plotly.graph_objects",
         "torch._dynamo",
         "torch.distributed.fsdp",
+        "tests.support.frozen",
     ]
 )
 
@@ -72,6 +76,27 @@ class Program:
 
     def _file(self, name: str) -> str:
         return str(Path(self._said.name, name))
+
+
+class Interpreter:
+    """A process that runs one script after the other, so that what is heavy is imported once for all of them."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = FORKS.Pipe()
+        self._process = FORKS.Process(target=_run_scripts, args=(theirs,))
+        self._process.start()
+        theirs.close()
+
+    def run(self, script: Path, seconds: float = 300) -> None:
+        """In the script's folder, as a program of its own."""
+        self._ours.send((script, dict(os.environ)))
+        assert self._ours.poll(seconds), f"the script did not end within {seconds} s"
+        error = self._ours.recv()
+        assert error is None, error
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
 
 
 def run_ranks(script: Path, *args: str, processes: int, folder: Path, seconds: float = 300) -> str:
@@ -134,6 +159,24 @@ def _run_code(
     sys.argv = ["-c", *args]
     sys.path.insert(0, "")
     exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+
+
+def _run_scripts(todo: Connection) -> None:
+    _say_into(os.devnull, os.devnull)
+    path = [*sys.path]
+    while True:
+        script, environment = todo.recv()
+        gc.collect()
+        gc.freeze()
+        os.chdir(script.parent)
+        _live_in(environment)
+        sys.argv, sys.path[:] = [str(script)], path
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except BaseException:
+            todo.send(traceback.format_exc())
+        else:
+            todo.send(None)
 
 
 def _live_in(environment: dict[str, str]) -> None:

@@ -41,7 +41,7 @@ def loaders() -> dict[str, Any]:
 @cache
 def trained() -> secateur.Result:
     torch.manual_seed(0)
-    return secateur.train(SmallResNet((8, 16, 32), classes=4), 6, **loaders())
+    return secateur.train(SmallResNet((8, 16), classes=4), 6, **loaders())
 
 
 @cache

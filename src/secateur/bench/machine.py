@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def this_machine() -> Machine:
     )
 
 
+@cache  # every plan asks, and the file is as long as the processor has cores
 def _cpu() -> str:
     """Python's own answer is empty or the bare architecture on Linux."""
     if _CPUINFO.exists():
