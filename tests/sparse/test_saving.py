@@ -46,8 +46,8 @@ def _made(kind: str) -> SparseEngine:
 
 
 def ready(kind: str) -> SparseEngine:
-    """One with all layers sparse, built once for all tests."""
-    return copy.deepcopy(_made(kind))
+    """One with all layers sparse; those that many tests ask for are built once."""
+    return copy.deepcopy(_made(kind)) if kind in ("graph", "in place") else engine_of(kind)
 
 
 def assert_same_engine(found: SparseEngine, saved: SparseEngine, kind: str) -> None:

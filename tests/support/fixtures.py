@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,11 +33,17 @@ lead_programs_to(Path(secateur.__file__).parents[1], Path(__file__).parents[2])
 exec(SHORT_TIMINGS, {})  # no verdict matters to a test
 
 
-@pytest.fixture(autouse=True, scope="module")
+_modules_set_aside = 0
+
+
+@pytest.fixture(autouse=True)
 def _garbage_is_new() -> None:
-    """A measurement of memory collects garbage first: not over all that the test process ever imported, every time."""
-    gc.collect()
-    gc.freeze()
+    """The end of a run and a measurement of memory collect garbage: not over all that was ever imported, every time."""
+    global _modules_set_aside
+    if len(sys.modules) > _modules_set_aside + 50:
+        gc.collect()
+        gc.freeze()
+        _modules_set_aside = len(sys.modules)
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,14 @@
-"""Importing this makes torch do once, or not at all, what it does for nothing in every test."""
+"""Importing this makes torch and accelerate do once, or not at all, what they do for nothing in every test."""
 
 from __future__ import annotations
 
 from functools import cache
 
 import torch
+from accelerate.utils import imports
+
+# Every step of every optimizer looks for a package on the path, and every end of a run for those of other devices.
+imports._is_package_available = cache(imports._is_package_available)
 
 try:
     from torch.onnx._internal.exporter._registration import ONNXRegistry
