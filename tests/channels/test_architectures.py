@@ -43,7 +43,8 @@ def test_all_groups_together(name: str, amount: float) -> None:
     assert plan.macs[1] <= plan.macs[0]
 
 
-@pytest.mark.parametrize("name", [name for name in CUTTABLE if has_images(ARCHITECTURES[name].inputs())])
+@pytest.mark.usefixtures("dissect_once")
+@pytest.mark.parametrize("name", [n for n in CUTTABLE if has_images(ARCHITECTURES[n].inputs())], scope="module")
 def test_the_memory_format_changes_no_plan(name: str) -> None:
     model, inputs = untouched(name)
     twin = ARCHITECTURES[name].build().eval().to(memory_format=torch.channels_last)
