@@ -101,8 +101,13 @@ def broken_calls(node: ast.Call) -> Iterator[tuple[ast.expr, str]]:
             yield node, f"coupling.units.fresh({given[0]})"
 
 
+def case_of(item: pytest.Item) -> str:
+    """What the tests of one model have in common: the first of them runs the rules for all."""
+    return item.nodeid.partition("[")[2] or item.nodeid
+
+
 class TestsByLine:
-    """A pytest plugin that notes which tests run which lines of the rules."""
+    """A pytest plugin that notes which tests run which lines of the rules, as cases."""
 
     def __init__(self) -> None:
         self.tests: dict[tuple[str, int], set[str]] = {}
@@ -117,7 +122,7 @@ class TestsByLine:
         finally:
             sys.settrace(None)
             for line in self._lines:
-                self.tests.setdefault(line, set()).add(item.nodeid)
+                self.tests.setdefault(line, set()).add(case_of(item))
 
     def _trace(self, frame: Any, event: str, argument: Any) -> Any:
         path = frame.f_code.co_filename
@@ -127,19 +132,19 @@ class TestsByLine:
         return self._trace
 
     def of(self, mutation: Mutation) -> set[str]:
-        """The tests that run any line of the statement; a line of several statements is not told apart."""
+        """The cases that run any line of the statement; a line of several statements is not told apart."""
         own = range(mutation.line, mutation.last_line + 1)
         return set().union(*(self.tests.get((mutation.file.name, line), set()) for line in own))
 
 
 class Only:
-    """A pytest plugin that runs the listed tests alone."""
+    """A pytest plugin that runs the tests of the listed cases alone."""
 
     def __init__(self, wanted: set[str]) -> None:
         self.wanted = wanted
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.wanted]
+        items[:] = [item for item in items if case_of(item) in self.wanted]
 
 
 def survives(mutation: Mutation, tests: set[str]) -> bool:
