@@ -86,7 +86,8 @@ def quiet() -> Iterator[None]:
     def may_pass(record: logging.LogRecord) -> bool:
         return record.thread != here or record.levelno > logging.WARNING
 
-    handlers = [*logging.root.handlers, *logging.getLogger("torch").handlers]
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]  # dozens of torch's have handlers of their own
+    handlers = {handler for logger in loggers for handler in getattr(logger, "handlers", ())}
     with one_at_a_time, contextlib.ExitStack() as stack:
         for handler in handlers:
             handler.addFilter(may_pass)
