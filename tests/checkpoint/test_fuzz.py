@@ -1,4 +1,7 @@
-"""More than 100,000 damaged checkpoints: each is refused with a `SecateurError`, or is still the one that was saved."""
+"""20,000 damaged checkpoints: each is refused with a `SecateurError`, or is still the one that was saved.
+
+`scripts/fuzz.py` goes on for as long as one likes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tests.attacks.damage import damaged, tampered, unless_refused
 from tests.attacks.make import Files, intact, pruned_victim, victim
 from tests.support.checkpoints import state_bits
 
-BATCH = 200
+BATCH = 40
 
 
 def parsed(raw: bytes) -> Manifest:
@@ -104,4 +107,4 @@ def test_headers_made_up_by_an_attacker_never_lead_out_of_the_file() -> None:
                 assert 0 <= entry.start <= end <= len(files.weights)
 
     attack()
-    assert taken > 1000, "where only weights are damaged, the header is not"
+    assert taken > 200, "where only weights are damaged, the header is not"

@@ -175,7 +175,7 @@ FORGERIES: dict[str, tuple[Callable[[Files], None], str]] = {
     "example of terabytes": (with_example([TERABYTES, TERABYTES]), "asks for terabytes"),
     "example of nothing known": (with_example([1], dtype="code"), "is damaged"),
     "architecture of terabytes": (put("architecture", "linear.weight", [TERABYTES, 8]), "another model"),
-    "name with an escape": (put("architecture", "\x1b[31m", [1]), "is damaged"),
+    "name with an escape": (put("architecture", "\x1b[31m", [1]), "another model ( [31m was"),
     "other geometry": (put("layers", 0, "geometry", "stride", [2, 1]), "other layers"),
     "groups": (put("layers", 0, "geometry", "groups", 1 << 40), "other layers"),
     "activation": (put("layers", 1, "activation", "relu"), "other layers"),

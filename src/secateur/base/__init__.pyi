@@ -47,6 +47,7 @@ from secateur.base.progress import progress_bar as progress_bar
 from secateur.base.progress import steps as steps
 from secateur.base.progress import working as working
 from secateur.base.records import ADDED_LATER as ADDED_LATER
+from secateur.base.records import IF_THERE as IF_THERE
 from secateur.base.records import NOT_STORED as NOT_STORED
 from secateur.base.records import Count as Count
 from secateur.base.records import Damaged as Damaged

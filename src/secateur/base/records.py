@@ -29,6 +29,8 @@ Reader: TypeAlias = Callable[[Any], Any]
 NOT_STORED: Mapping[str, bool] = {"stored": False}
 ADDED_LATER: Mapping[str, bool] = {"added_later": True}
 """Files from before there was such a field lack it; its default stands for it."""
+IF_THERE = {"added_later": True, "unless_none": True}
+"""The same, and it is left out where it is None, so that what an earlier version wrote is written alike."""
 
 _HEADER = ("format", "version")
 _NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "a boolean", list: "a list", dict: "an object"}
@@ -89,7 +91,9 @@ def to_json(value: Any) -> Any:
         header = getattr(value, "_file_format", None)
         written = {"format": header.name, "version": header.version} if header else {}
         return written | {
-            name: field.write(getattr(value, name)) for name, field in _stored_fields(type(value)).items()
+            name: field.write(getattr(value, name))
+            for name, field in _stored_fields(type(value)).items()
+            if not (field.unless_none and getattr(value, name) is None)
         }
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
@@ -124,6 +128,7 @@ class _StoredField(NamedTuple):
     write: Callable[[Any], Any]
     read: Reader
     required: bool
+    unless_none: bool
 
 
 @cache
@@ -134,6 +139,7 @@ def _stored_fields(kind: Any) -> dict[str, _StoredField]:
             write=_writer(hints[field.name]),
             read=_reader(hints[field.name]),
             required=not field.metadata.get("added_later", False),
+            unless_none=field.metadata.get("unless_none", False),
         )
         for field in fields(kind)
         if field.metadata.get("stored", True)

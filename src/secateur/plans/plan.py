@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from secateur.base import (
     ADDED_LATER,
+    IF_THERE,
     NOT_STORED,
     Count,
     FileFormat,
@@ -148,7 +149,7 @@ class Plan:
     outcome: Outcome | None = field(default=None, metadata=ADDED_LATER)
     """How the target was met, if there was one."""
     example_form: Annotated[Form | None, StoredAs(to_json, read_form)] = field(
-        default=None, compare=False, repr=False, metadata=ADDED_LATER
+        default=None, compare=False, repr=False, metadata=IF_THERE
     )
     """The shapes, dtypes and ranges of what the plan was made with, for the check of a plan that was loaded."""
     example_inputs: Any = field(default=None, compare=False, repr=False, metadata=NOT_STORED)

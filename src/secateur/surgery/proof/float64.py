@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ class DecomposingMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         let_interrupts_in()
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        if _is_composite(func):
             with self:
                 return func.decompose(*args, **(kwargs or {}))
         return self.perform(func, args, kwargs or {})
@@ -41,6 +42,11 @@ class DecomposingMode(TorchDispatchMode):
     def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The outcome of a primitive operation."""
         raise NotImplementedError
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
 class Float64(DecomposingMode):
