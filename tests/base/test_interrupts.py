@@ -16,7 +16,7 @@ from tests.support.process_state import process_state
 
 
 @pytest.fixture(autouse=True)
-def _handlers_come_back() -> Iterator[None]:
+def _handlers_come_back(ctrl_c_raises: None) -> Iterator[None]:
     before = process_state()["signals"]
     yield
     assert process_state()["signals"] == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,12 @@ settings.load_profile("secateur")
 HOME.set_trap(hardware_file(this_machine()).name)
 lead_programs_to(Path(secateur.__file__).parents[1], Path(__file__).parents[2])
 exec(SHORT_TIMINGS, {})  # no verdict matters to a test
+
+
+@pytest.fixture
+def ctrl_c_raises() -> None:
+    """A library that an earlier test loaded may have given Ctrl-C back to the system, which ends the process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _modules_set_aside = 0

@@ -14,7 +14,10 @@ import secateur
 from tests.support.cutting import Heads, Net, image, net, sequence
 from tests.support.interrupts import Operation
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where Python loses Ctrl-C
+pytestmark = [
+    pytest.mark.usefixtures("ctrl_c_raises"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # where Python loses Ctrl-C
+]
 
 MANAGERS = ("contextlib.py", "grad_mode.py", "_python_dispatch.py", "dissection.py", "attributes.py", "base/models.py")
 """Where what was changed is put back."""
