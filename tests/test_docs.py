@@ -146,13 +146,20 @@ def reads_pip(args: list[str]) -> None:
 
 
 def reads_pytest(args: list[str]) -> None:
-    assert not args or args == ["-m", "zoo"]
+    assert not args or args[:2] == ["-m", "zoo"]
+    assert all((ROOT / file).is_file() for file in args[2:])
+
+
+def reads_python(args: list[str]) -> None:
+    script = (ROOT / args[0]).read_text(encoding="utf-8")
+    assert all(f'"{option}"' in script for option in args[1::2])
 
 
 READERS: dict[str, Callable[[list[str]], object]] = {
     "secateur": reads_secateur,
     "pip": reads_pip,
     "pytest": reads_pytest,
+    "python": reads_python,
     "torchrun": lambda args: get_args_parser().parse_args(args),
     "accelerate": lambda args: launch_command_parser().parse_args(args[1:]),
 }
