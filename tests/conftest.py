@@ -7,8 +7,8 @@ import pytest
 from tests.support import surroundings  # noqa: F401
 
 CTRL_C = "interrupts interrupted"
-"""The very first: in a process of xdist that has run thousands of tests, a signal ended the process instead of being
-handled. Which of them makes it so is not known."""
+"""The very first: OpenVINO leaves a process that has made an int8 file with a stack for signals in memory that is gone,
+so that the next signal ends it."""
 
 LONGEST = "docs architectures rules app resume browser distributed exporting target engine random_graphs sheet"
 """The files to go on with: two processes take one file after the other, and a long one at the end keeps one waiting."""

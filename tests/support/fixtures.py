@@ -36,7 +36,7 @@ exec(SHORT_TIMINGS, {})  # no verdict matters to a test
 
 @pytest.fixture
 def ctrl_c_raises() -> None:
-    """A library that an earlier test loaded may have given Ctrl-C back to the system, which ends the process."""
+    """Whatever an earlier test or the shell that started the tests made of it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
