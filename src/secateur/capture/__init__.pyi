@@ -16,14 +16,14 @@ from secateur.capture.expressions import substitute as substitute
 from secateur.capture.forward import capture as capture
 from secateur.capture.forward import recorded as recorded
 from secateur.capture.forward import state_tensors as state_tensors
-from secateur.capture.isolation import PrivateRandom as PrivateRandom
 from secateur.capture.isolation import plain_execution as plain_execution
-from secateur.capture.isolation import python_random_kept as python_random_kept
-from secateur.capture.isolation import without_random_effects as without_random_effects
 from secateur.capture.program import TracedCall as TracedCall
 from secateur.capture.program import call_to_trace as call_to_trace
 from secateur.capture.program import quiet as quiet
 from secateur.capture.program import tracing as tracing
+from secateur.capture.randomness import PrivateRandom as PrivateRandom
+from secateur.capture.randomness import python_random_kept as python_random_kept
+from secateur.capture.randomness import without_random_effects as without_random_effects
 from secateur.capture.recorder import RECURRENT as RECURRENT
 from secateur.capture.recorder import CallRecorder as CallRecorder
 from secateur.capture.size_taking import TAKES_SIZES as TAKES_SIZES

@@ -17,7 +17,8 @@ from torch.utils.hooks import RemovableHandle
 from secateur.base import UsageError, evaluating, tensors_in, uninterrupted
 from secateur.capture.attributes import sizes_with_origin, unchanged
 from secateur.capture.expressions import listening
-from secateur.capture.isolation import plain_execution, python_random_kept
+from secateur.capture.isolation import plain_execution
+from secateur.capture.randomness import python_random_kept
 from secateur.capture.recorder import CallRecorder, FunctionRecorder, muted
 from secateur.capture.trace import Kind, Trace, Value
 from secateur.capture.training_code import does_more_in_training

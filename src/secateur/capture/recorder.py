@@ -18,7 +18,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from secateur.base import let_interrupts_in
 from secateur.capture.expressions import Expression, TracedSize
-from secateur.capture.isolation import PrivateRandom
+from secateur.capture.randomness import PrivateRandom
 from secateur.capture.size_taking import TAKES_SIZES
 from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
 from secateur.capture.wrapper_bodies import WrapperBodies
