@@ -44,7 +44,7 @@ def test_checkpoints(name: str) -> None:
 
 def test_plan() -> None:
     plan = secateur.Plan.load(FILES / "plan.json")
-    assert_outputs(secateur.apply(dense(), plan), "channels")
+    assert_outputs(secateur.apply(dense(), plan, example_inputs=EXAMPLE), "channels")
     assert plan == secateur.plan_channels(dense(), EXAMPLE, 0.5)
 
 

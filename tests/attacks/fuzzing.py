@@ -224,11 +224,15 @@ def runs_forward(model: nn.Module, inputs: Any = EXAMPLE) -> None:
         model.eval()(inputs)
 
 
-def use_plan(folder: Path, chance: random.Random) -> None:
+def use_plan(folder: Path, chance: random.Random, example_inputs: Any = None) -> None:
     plan = secateur.Plan.load(folder / "plan.json")
     require_printable(str(plan))
     json.dumps(plan.to_json())
-    runs_forward(secateur.apply(dense(), plan))
+    runs_forward(secateur.apply(dense(), plan, example_inputs=example_inputs))
+
+
+def use_plan_of_an_earlier_version(folder: Path, chance: random.Random) -> None:
+    use_plan(folder, chance, EXAMPLE)
 
 
 def use_plan_of_heads(folder: Path, chance: random.Random) -> None:
@@ -248,6 +252,10 @@ def use_checkpoint(folder: Path, chance: random.Random) -> None:
     told = secateur.read_checkpoint(folder)
     require_printable(f"{told.plan}\n{told.masks}")
     runs_forward(secateur.load(folder, network))
+
+
+def use_checkpoint_of_heads(folder: Path, chance: random.Random) -> None:
+    runs_forward(secateur.load(folder, Heads), sequence())
 
 
 def use_extras(folder: Path, chance: random.Random) -> None:
@@ -345,9 +353,23 @@ def saved(save: Callable[[Path], Any]) -> Files:
 
 
 @cache
+def plan() -> Files:
+    return saved(lambda folder: secateur.plan_channels(dense(), EXAMPLE, 0.5).save(folder / "plan.json"))
+
+
+@cache
 def plan_of_heads() -> Files:
     torch.manual_seed(0)
     return saved(lambda folder: secateur.plan_channels(Heads(), sequence(), 0.5).save(folder / "plan.json"))
+
+
+@cache
+def checkpoint_of_heads() -> Files:
+    """Its plan changes sizes that modules hold."""
+    torch.manual_seed(0)
+    model = Heads()
+    cut = secateur.plan_channels(model, sequence(), 0.5)
+    return saved(lambda folder: secateur.save(secateur.apply(model, cut), cut, folder))
 
 
 @cache
@@ -378,11 +400,12 @@ def settings() -> Files:
 
 
 KINDS: Mapping[str, Kind] = {
-    "plan": Kind(lambda: files_of("plan.json"), use_plan),
-    "plan that met a target": Kind(lambda: files_of("plan-met.json", "plan.json"), use_plan),
+    "plan": Kind(plan, use_plan),
+    "plan that met a target": Kind(lambda: files_of("plan-met.json", "plan.json"), use_plan_of_an_earlier_version),
     "plan of heads": Kind(plan_of_heads, use_plan_of_heads),
     "masks": Kind(lambda: files_of("masks.safetensors"), use_masks),
     "cut checkpoint": Kind(lambda: files_of("channels"), use_checkpoint),
+    "checkpoint of heads": Kind(checkpoint_of_heads, use_checkpoint_of_heads),
     "masked checkpoint": Kind(lambda: files_of("zeros"), use_checkpoint),
     "checkpoint with extras": Kind(extras, use_extras),
     "engine": Kind(lambda: files_of("engine"), use_engine),

@@ -12,7 +12,6 @@ from secateur.base import UsageError
 from secateur.plans import Masks, Plan
 from secateur.surgery.cutting import cut
 from secateur.surgery.proof.dry_run import dry_run, is_cheap_to_prove, with_stand_ins
-from secateur.surgery.proof.layer_sizes import require_fitting_layers
 from secateur.surgery.proof.verifying import NotProvable
 from secateur.surgery.proof.verifying import verify as prove
 from secateur.surgery.zeroing import zero_pruned
@@ -41,8 +40,7 @@ def apply(
             refused; False leaves the check out.
         example_inputs: for a `Plan`, what to check it with; by default what it was made with. For a plan that was
             loaded, these are inputs of the same shapes, dtypes and ranges. Where its file does not hold them, because
-            an earlier version wrote it or they are more than tensors, numbers and text, only the sizes of each layer
-            are compared with each other: pass the inputs to have it checked in full.
+            an earlier version wrote it or they are more than tensors, numbers and text, pass them.
     """
     if isinstance(plan, Plan):
         _check(model, plan if example_inputs is None else replace(plan, example_inputs=example_inputs), verify)
@@ -66,9 +64,7 @@ def _check(model: nn.Module, plan: Plan, verify: bool | None) -> None:
 
 
 def _rehearse(model: nn.Module, plan: Plan) -> None:
-    if plan.example_inputs is None:
-        require_fitting_layers(model, plan)
-    elif not (is_cheap_to_prove(model, plan) and _is_proven(model, plan)):
+    if not (is_cheap_to_prove(model, plan) and _is_proven(model, plan)):
         dry_run(model, plan)
 
 

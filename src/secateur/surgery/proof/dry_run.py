@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._pytree import tree_map_only
 
 from secateur.base import UsageError, as_call, batch_of, copied, evaluating, in_brief, tensors_in, uninterrupted, unwrap
 from secateur.capture import (
@@ -36,24 +37,26 @@ def is_cheap_to_prove(model: nn.Module, plan: Plan) -> bool:
 
 
 def with_stand_ins(model: nn.Module, plan: Plan) -> Plan:
-    """A plan of a file with inputs of the form that it holds, on which the model runs as it is; without one, the plan.
+    """A plan of a file with inputs of the form that it holds, on which the model runs as it is.
 
-    Where the whole model would not run, nothing could be said of the cut one: that is refused, as any form is that a
-    forged plan might hold for not being checked.
+    Where the whole model would not run, nothing could be said of the cut one: that is refused, as is a file without a
+    form, so that a forger cannot leave the check out.
     """
     module = unwrap(model)
     tensors = named_tensors(module)
     require_fit(module, tensors, plan)
-    device = next((tensor.device for tensor in tensors.values()), torch.device("cpu"))
-    if plan.example_form is None or device.type == "meta":
-        return plan
+    if plan.example_form is None:
+        raise UsageError(
+            "The plan's file does not say what the model is called with, so the cut cannot be tried out first; "
+            "pass example_inputs=…, or verify=False to cut without a check."
+        )
     try:
-        made = replace(plan, example_inputs=inputs_of_form(plan.example_form, device))
+        made = replace(plan, example_inputs=inputs_of_form(plan.example_form, _device(tensors)))
         _run_on_stand_ins(module, tensors, replace(made, tensors={}, attributes={}), solid=False)
     except Exception as error:
         raise UsageError(
             f"The model does not run on inputs of the form that the plan was made with ({in_brief(error)}); "
-            "pass example_inputs=… that it takes."
+            "pass example_inputs=… that it takes, or verify=False to cut without a check."
         ) from error
     return made
 
@@ -62,16 +65,14 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
     """Refuses a plan with which the code would not run, or would give outputs of another shape.
 
     Each cut weight is played by a single number, expanded to the new shape: that needs no memory, and the time of one
-    pass of the cut model. Weights on the meta device have nothing to run with, and where the data decides what is
-    computed, stand-ins say nothing.
+    pass of the cut model. A plan that was just made is not tried out on the meta device, where code that looks at data
+    cannot run, nor where the data decides what is computed; one of a file has to run all the same.
     """
     module = unwrap(model)
     tensors = named_tensors(module)
     require_fit(module, tensors, plan)
-    if any(tensor.device.type == "meta" for tensor in tensors.values()):
+    if plan.constants is not None and (not plan.output_shapes or _device(tensors).type == "meta"):
         return
-    if not plan.output_shapes and plan.constants is not None:
-        return  # a plan of a file has to run all the same
     try:
         out, numbers = _run_on_stand_ins(module, tensors, plan, solid=False)
     except Exception:  # some kernels refuse tensors whose numbers are all one place in memory
@@ -88,6 +89,12 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
             f"The cut model would give outputs of shapes {shapes} instead of {plan.output_shapes}; nothing was cut."
         )
     _require_no_new_numbers(plan, numbers)
+
+
+def _device(tensors: dict[str, Tensor]) -> torch.device:
+    """Meta if any tensor is there."""
+    devices = [tensor.device for tensor in tensors.values()] or [torch.device("cpu")]
+    return next((device for device in devices if device.type == "meta"), devices[0])
 
 
 def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
@@ -110,6 +117,8 @@ def _run_on_stand_ins(
     }
     every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
     args, kwargs = copied(*as_call(plan.example_inputs))
+    if _device(tensors).type == "meta":
+        args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
     recorder = CallRecorder([])
     with uninterrupted(patience=1), evaluating(module), unchanged(module), python_random_kept(), plain_execution():
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
