@@ -27,6 +27,12 @@ def test_a_mutated_file_is_refused_or_works(kind: str, tmp_path: Path) -> None:
     assert refused, "most are"
 
 
+def test_a_checkpoint_with_a_forged_size_does_not_load(tmp_path: Path) -> None:
+    """The number of heads, which no tensor shows."""
+    refusal = attack("checkpoint of heads", "41-1772", tmp_path)
+    assert "The stored plan makes no model that runs" in refusal
+
+
 def test_the_same_seed_makes_the_same_file(tmp_path: Path) -> None:
     first, again = (keep_failure("masks", "7", tmp_path / name) for name in ("first", "again"))
     mutated = (first / "masks.safetensors").read_bytes()

@@ -255,7 +255,10 @@ def use_checkpoint(folder: Path, chance: random.Random) -> None:
 
 
 def use_checkpoint_of_heads(folder: Path, chance: random.Random) -> None:
-    runs_forward(secateur.load(folder, Heads), sequence())
+    """Without the form of the inputs, as earlier versions wrote it, a wrong size shows when the model runs."""
+    model, plan = secateur.load(folder, Heads), secateur.read_checkpoint(folder).plan
+    if plan is not None and plan.example_form is not None:
+        runs_forward(model, sequence())
 
 
 def use_extras(folder: Path, chance: random.Random) -> None:

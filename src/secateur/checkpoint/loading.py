@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from secateur.base import SecateurError, UsageError, explaining, unwrap
 from secateur.checkpoint.reading import Opened, open_checkpoint
 from secateur.checkpoint.tensors import EXTRA_STATE, holds_meta, replace_tensors, tensors_of
-from secateur.surgery import cut
+from secateur.surgery import cut, dry_run_if_possible
 
 
 def load(folder: str | Path, build_model: Callable[[], nn.Module]) -> nn.Module:
@@ -64,6 +64,7 @@ def restore(opened: Opened, model: nn.Module) -> None:
     if opened.manifest.plan is not None:
         # A plan made up by somebody else may ask for anything.
         with explaining("The plan cannot be carried out", "save the model again.", SecateurError, but=(SecateurError,)):
+            dry_run_if_possible(module, opened.manifest.plan)
             cut(module, opened.manifest.plan)
     tensors = tensors_of(module)
     replacements: dict[int, Tensor] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,18 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_map_only
 
-from secateur.base import UsageError, as_call, batch_of, copied, evaluating, in_brief, tensors_in, uninterrupted, unwrap
+from secateur.base import (
+    SecateurError,
+    UsageError,
+    as_call,
+    batch_of,
+    copied,
+    evaluating,
+    in_brief,
+    tensors_in,
+    uninterrupted,
+    unwrap,
+)
 from secateur.capture import (
     CallRecorder,
     numbers_of,
@@ -59,6 +71,21 @@ def with_stand_ins(model: nn.Module, plan: Plan) -> Plan:
             "pass example_inputs=… that it takes, or verify=False to cut without a check."
         ) from error
     return made
+
+
+def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
+    """For the plan of a checkpoint: where its file holds no form, or the whole model does not run on it, nothing is
+    tried out, because the weights of a checkpoint are of no use without the cut."""
+    if plan.example_form is not None:
+        with suppress(UsageError):
+            plan = with_stand_ins(model, plan)
+    if plan.example_inputs is not None:
+        try:
+            dry_run(model, plan)
+        except ProofFailed as error:
+            raise SecateurError(
+                f"The stored plan makes no model that runs ({in_brief(error.__cause__ or error)}); save it again."
+            ) from error
 
 
 def dry_run(model: nn.Module, plan: Plan) -> None:
