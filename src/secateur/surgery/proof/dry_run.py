@@ -74,18 +74,18 @@ def with_stand_ins(model: nn.Module, plan: Plan) -> Plan:
 
 
 def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
-    """For the plan of a checkpoint: where its file holds no form, or the whole model does not run on it, nothing is
-    tried out, because the weights of a checkpoint are of no use without the cut."""
-    if plan.example_form is not None:
+    """For the plan of a checkpoint: what fails is refused only where its file holds a form on which the whole model
+    runs, because the weights of a checkpoint are of no use without the cut."""
+    if plan.example_form is None:
+        return
+    device = _device(named_tensors(unwrap(model)))
+    try:
+        dry_run(model, replace(plan, example_inputs=inputs_of_form(plan.example_form, device)))
+    except ProofFailed as error:
         with suppress(UsageError):
-            plan = with_stand_ins(model, plan)
-    if plan.example_inputs is not None:
-        try:
-            dry_run(model, plan)
-        except ProofFailed as error:
-            raise SecateurError(
-                f"The stored plan makes no model that runs ({in_brief(error.__cause__ or error)}); save it again."
-            ) from error
+            with_stand_ins(model, plan)
+            reason = in_brief(error.__cause__ or error)
+            raise SecateurError(f"The stored plan makes no model that runs ({reason}); save it again.") from error
 
 
 def dry_run(model: nn.Module, plan: Plan) -> None:
