@@ -55,6 +55,15 @@ def test_every_kind_of_pruning_is_one_option(task: Path, options: tuple[str, ...
     assert (result.masks.zeros > 0) == (result.plan is None)
 
 
+def test_a_layer_that_the_pattern_does_not_fit_is_named_and_counted(task: Path) -> None:
+    code, out, errors = prune(task, "--train", "1", "--finetune", "0", "--pattern", "4:8")
+    assert code == 0, errors
+    assert "left alone: conv.weight: 4:8 needs a multiple of 8 inputs, and it has 4" in out
+    share = (128 * 32 + 32 * 4) / 2 / (8 * 4 * 9 + 128 * 32 + 32 * 4)
+    assert f"{share:.1%}" in out
+    assert "4:8 needs a multiple of 8 inputs" in (task.parent / "out" / "report.html").read_text(encoding="utf-8")
+
+
 def test_the_run_is_measured_and_reported_and_measured_again(task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(task.parent)
     command = [Path(task.name), "--train", "1", "--finetune", "1", "--channels", "0.5", "--json"]

@@ -99,11 +99,52 @@ def test_other_patterns_are_refused(text: str) -> None:
         parse_pattern(text)
 
 
-def test_a_pattern_that_does_not_divide_a_layer_says_which() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3))
-    with pytest.raises(secateur.UsageError, match=r"2:4 does not divide 0\.weight.*keep=\['0\.weight'\]"):
-        secateur.plan_weights(model, pattern="2:4")
-    assert secateur.plan_weights(model, pattern="2:4", keep=["0"]).sparsity == 0.5
+def test_a_layer_that_the_pattern_does_not_divide_stays_dense_and_is_named() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 10, 1))
+    masks = secateur.plan_weights(model, pattern="2:4")
+    assert {name: layer.zeros for name, layer in masks.layers.items()} == {
+        "0.weight": 0,
+        "1.weight": 8 * 8 * 9 // 2,
+        "2.weight": 0,
+        "3.weight": 8 * 10 // 2,
+    }
+    assert [item.name for item in masks.misfits] == ["0.weight", "2.weight"]
+    assert "left alone: 0.weight (2:4 needs a multiple of 4 inputs, and it has 3)" in str(masks)
+    assert masks.sparsity == (288 + 40) / (8 * 3 * 9 + 576 + 72 + 80), "the dense layers count as well"
+    secateur.check_pattern(secateur.apply(model, masks), masks)
+    assert model[0].weight.count_nonzero() == 8 * 3 * 9
+    kept = secateur.plan_weights(model, pattern="2:4", keep=["0", "2"])
+    assert kept.sparsity == 0.5
+    assert not kept.misfits, "what the user keeps is no surprise"
+
+
+def test_blocks_rank_only_the_layers_that_they_divide() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 10))
+    earlier = secateur.plan_weights(model, 0.25, pattern="4x1")
+    masks = secateur.plan_weights(model, 0.5, pattern="4x1", previous=earlier)
+    assert {name: layer.zeros for name, layer in masks.layers.items()} == {"0.weight": 32, "1.weight": 0}
+    assert "1.weight (4x1 needs a multiple of 4 outputs, and it has 10)" in str(masks)
+    assert bool((masks.layers["0.weight"].pruned() | ~earlier.layers["0.weight"].pruned()).all())
+    assert "4x3 needs a multiple of 3 inputs, and it has 8" in str(
+        secateur.plan_weights(nn.Sequential(*model, nn.Linear(9, 4)), 0.5, pattern="4x3")
+    )
+    with pytest.raises(secateur.UsageError, match=r"earlier mask of 1\.weight fits no weight in this ranking"):
+        secateur.plan_weights(model, 0.9, pattern="4x1", previous=secateur.plan_weights(model, 0.5, keep=["0"]))
+
+
+def test_a_pattern_that_fits_nothing_says_so() -> None:
+    with pytest.raises(secateur.UsageError, match=r"^The pattern 2:4 fits no layer of the model \(0\.weight: 2:4"):
+        secateur.plan_weights(nn.Sequential(nn.Conv2d(3, 8, 3)), pattern="2:4")
+
+
+def test_a_layer_that_is_asked_for_has_to_fit() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 10))
+    with pytest.raises(secateur.UsageError, match=r"^per_layer names 1\.weight, which stays dense: 4x1 needs .* 10; "):
+        secateur.plan_weights(model, 0.5, pattern="4x1", per_layer={"1": 0.25})
+    with pytest.raises(secateur.UsageError, match=r"^include names 1\.weight, which stays dense: .*out of include\.$"):
+        secateur.plan_weights(model, 0.5, pattern="4x1", include=["1.weight"])
+    of_both = secateur.plan_weights(model, pattern="4x1", per_layer={"*": 0.25})
+    assert {name: layer.zeros for name, layer in of_both.layers.items()} == {"0.weight": 16, "1.weight": 0}
 
 
 def test_n_of_m_fixes_the_amount() -> None:
@@ -123,12 +164,12 @@ def test_a_layer_of_unknown_orientation_is_left_alone() -> None:
 
     model = nn.Sequential(InputsFirst(), nn.Linear(8, 8))
     masks = secateur.plan_weights(model, pattern="2:4")
-    assert list(masks.layers) == ["1.weight"]
+    assert {name: layer.zeros for name, layer in masks.layers.items()} == {"0.weight": 0, "1.weight": 32}
     assert "0.weight (which of its dimensions is the input is unknown)" in str(masks)
 
 
 def test_a_bias_that_is_asked_for_cannot_follow_a_pattern() -> None:
-    with pytest.raises(secateur.UsageError, match=r"0\.bias has no input dimension"):
+    with pytest.raises(secateur.UsageError, match=r"names 0\.bias, .*: it has no input dimension"):
         secateur.plan_weights(nn.Sequential(nn.Linear(8, 8)), pattern="2:4", include=["0.bias"])
 
 

@@ -22,6 +22,8 @@ Model = TypeVar("Model", bound=nn.Module)
 def check_pattern(model: nn.Module, masks: Masks) -> None:
     """Raises unless every masked weight of `model` follows the N:M pattern that the masks were planned for.
 
+    Layers that the pattern does not fit stay dense, and are not looked at.
+
     Args:
         model: after `secateur.apply`, or trained with `secateur.hold` in force.
         masks: of `plan_weights` with `pattern="2:4"` or another N:M.
@@ -31,7 +33,7 @@ def check_pattern(model: nn.Module, masks: Masks) -> None:
         raise UsageError(f'These masks have the pattern {masks.pattern}; plan them with pattern="2:4" or another N:M.')
     masked_parameters(model, masks)  # the masks of another architecture are refused here
     weights = {weight.name: weight for weight in find_weights(unwrap(model), include=list(masks.layers))[0]}
-    for name in masks.layers:
+    for name in (name for name, layer in masks.layers.items() if layer.zeros):
         weight = weights[name]
         assert weight.input_dim is not None, "a pattern is planned only where the input dimension is known"
         broken = pattern.violations(full_tensor(weight.tensor.detach()), weight.input_dim)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from secateur.base import ADDED_LATER, aligned, from_json, joined_lines, to_json, unwrap
+from secateur.base import ADDED_LATER, aligned, from_json, joined_lines, left_alone_lines, to_json, unwrap
 from secateur.bench import ModelSize
 from secateur.checkpoint import save
 from secateur.loop.histogram import WeightHistogram
@@ -204,7 +204,8 @@ class Result(History):
             size = f"{before.parameters:,} → {after.parameters:,} parameters{macs}"
         met = [str(self.plan.outcome)] if self.plan and self.plan.outcome else []
         note = [self.note] if self.note else []
-        return joined_lines([*aligned(self.rows(), right=(1, 2, 3, 4)), size, *met, *note, self.verdict])
+        told = [size, *left_alone_lines(self.masks.misfits), *met, *note, self.verdict]
+        return joined_lines([*aligned(self.rows(), right=(1, 2, 3, 4)), *told])
 
 
 def read_history(stored: Any) -> History:

@@ -82,7 +82,7 @@ class Zeros(_Request):
     _: KW_ONLY
     pattern: str | None = None
     """ "2:4" (any "N:M") keeps N in every M neighbouring inputs and needs no amount; "4x1" (any "OUTPUTSxINPUTS")
-    removes whole blocks."""
+    removes whole blocks. Layers whose sizes it does not divide stay dense."""
     score: Score = "l1"
     """What is removed first: "l1", "l2", "taylor" (needs gradients), "random", or a function of a weight's name and
     values that returns importances of the same shape."""

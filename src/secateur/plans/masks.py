@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -57,6 +57,11 @@ class LayerMask:
         )
 
     @staticmethod
+    def dense(shape: Sequence[int]) -> LayerMask:
+        """That nothing is pruned."""
+        return LayerMask(tuple(shape), np.zeros((prod(shape) + 7) // 8, np.uint8), 0)
+
+    @staticmethod
     def pack(pruned: Tensor) -> LayerMask:
         """From a boolean tensor that is True where the weight is pruned."""
         flags = pruned.cpu().contiguous().numpy()
@@ -79,8 +84,13 @@ class Masks:
     """Parameters that were not ranked, and why."""
 
     @property
+    def misfits(self) -> tuple[LeftAlone, ...]:
+        """The layers that stay dense because the pattern does not fit them; their weights count all the same."""
+        return tuple(item for item in self.left_alone if item.name in self.layers)
+
+    @property
     def weights(self) -> int:
-        """Weights that were ranked, pruned or not."""
+        """Weights that were ranked, pruned or not, and those of layers that the pattern does not fit."""
         return sum(layer.weights for layer in self.layers.values())
 
     @property
@@ -90,7 +100,7 @@ class Masks:
 
     @property
     def sparsity(self) -> float:
-        """The pruned share of the ranked weights."""
+        """The pruned share of these weights."""
         return self.zeros / self.weights if self.weights else 0.0
 
     @property

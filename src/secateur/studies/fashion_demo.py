@@ -23,7 +23,7 @@ RECIPE = Recipe(lr=3e-3)
 FOLDERS = {"dense": "dense", "90 % zeros": "zeros-90", "2:4 pattern": "two-of-four", "50 % channels": "channels-50"}
 CUTS: dict[str, dict[str, Any]] = {
     "90 % zeros": {"amount": 0.9},
-    "2:4 pattern": {"pattern": "2:4", "keep": ["stem"]},  # which has one input channel, and the pattern needs four
+    "2:4 pattern": {"pattern": "2:4"},
     "50 % channels": {"channels": 0.5},
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -55,25 +55,27 @@ def plan_weights(
     per_layer = request.per_layer or {}
     weights, left_alone = find_weights(module, named("keep", request.keep, module), included)
     require_known("per_layer", per_layer, [name for weight in weights for name in (weight.name, *weight.aliases)])
-    if parsed is not None:
-        weights = _fitted(weights, left_alone, parsed, included)
-    if not weights:
-        raise UsageError(_nothing_to_prune(left_alone))
+    misfits = {} if parsed is None else _misfits(weights, parsed)
+    ranked = [weight for weight in weights if weight.name not in misfits]
+    _require_fit(weights, misfits, {"include": included, "per_layer": per_layer})
+    left_alone += [LeftAlone(name, why) for name, why in misfits.items()]
+    if not ranked:
+        raise UsageError(_nothing_to_prune(left_alone, misfits, parsed))
     if previous is not None:
-        _require_contained(previous, weights, parsed)
-    for weight in weights:
+        _require_contained(previous, ranked, parsed)
+    for weight in ranked:
         check_finite(weight)
 
     if isinstance(parsed, NofM):
         _require_amount_of(parsed, request.amount, per_layer)
-        layers = {weight.name: _prune_n_of_m(weight, parsed, function, previous) for weight in weights}
+        layers = {weight.name: _prune_n_of_m(weight, parsed, function, previous) for weight in ranked}
     else:
         ranker = _Ranker(function, parsed, previous)
         layers = {}
-        for members, share in _pools(weights, request.amount, request.scope, per_layer):
+        for members, share in _pools(ranked, request.amount, request.scope, per_layer):
             layers.update(ranker.prune(members, share))
     masks = Masks(
-        {weight.name: layers[weight.name] for weight in weights},
+        {weight.name: layers.get(weight.name) or LayerMask.dense(weight.tensor.shape) for weight in weights},
         scope="layer" if isinstance(parsed, NofM) else request.scope,
         pattern=str(parsed) if parsed else None,
         score=getattr(request.score, "__name__", str(request.score)),
@@ -188,27 +190,36 @@ def _prune_n_of_m(weight: Weight, pattern: NofM, function: ScoreFunction, previo
     return LayerMask.pack(removed)
 
 
-def _fitted(
-    weights: Sequence[Weight], left_alone: list[LeftAlone], pattern: NofM | Block, include: Sequence[str]
-) -> list[Weight]:
-    """The weights that the pattern can run along; those whose input dimension is unknown join `left_alone`."""
-    unclear = [weight for weight in weights if weight.input_dim is None]
-    asked = [weight.name for weight in unclear if matches_any(include, [weight.name, *weight.aliases])]
-    if asked:
-        raise UsageError(f"{asked[0]} has no input dimension for a pattern to run along; leave it out of include.")
-    left_alone += [LeftAlone(weight.name, "which of its dimensions is the input is unknown") for weight in unclear]
-    misfits = [w for w in weights if w.input_dim is not None and not pattern.fits(w.tensor.shape, w.input_dim)]
-    if misfits:
-        shown = some_of([f"{w.name} {tuple(w.tensor.shape)}" for w in misfits], 5)
-        names = ", ".join(repr(w.name) for w in misfits[:5]) + (", …" if len(misfits) > 5 else "")
-        raise UsageError(f"The pattern {pattern} does not divide {shown}; leave them dense with keep=[{names}].")
-    return [weight for weight in weights if weight.input_dim is not None]
+def _misfits(weights: Sequence[Weight], pattern: NofM | Block) -> dict[str, str]:
+    """The weights that the pattern cannot run along, and why: they stay dense."""
+    why = {weight.name: _misfit(weight, pattern) for weight in weights}
+    return {name: reason for name, reason in why.items() if reason}
+
+
+def _misfit(weight: Weight, pattern: NofM | Block) -> str | None:
+    if weight.input_dim is not None:
+        return pattern.misfit(weight.tensor.shape, weight.input_dim)
+    return "which of its dimensions is the input is unknown" if weight.tensor.ndim > 1 else "it has no input dimension"
+
+
+def _require_fit(weights: Sequence[Weight], misfits: Mapping[str, str], options: Mapping[str, Iterable[str]]) -> None:
+    """Refuses an option that names a layer which stays dense, because it would be ignored in silence."""
+    for option, patterns in options.items():
+        for pattern in patterns:
+            meant = [weight.name for weight in weights if matches_any([pattern], [weight.name, *weight.aliases])]
+            dense = [name for name in meant if name in misfits]
+            if dense and (option == "include" or len(dense) == len(meant)):
+                raise UsageError(
+                    f"{option} names {dense[0]}, which stays dense: {misfits[dense[0]]}; leave it out of {option}."
+                )
 
 
 def _require_contained(previous: Masks, weights: Sequence[Weight], pattern: NofM | Block | None) -> None:
     """Refuses earlier masks that the new ones cannot contain."""
     ranked = {weight.name: weight for weight in weights}
     for name, layer in previous.layers.items():
+        if not layer.zeros:
+            continue
         if name not in ranked or tuple(ranked[name].tensor.shape) != layer.shape:
             raise UsageError(f"The earlier mask of {name} fits no weight in this ranking; plan the same weights again.")
         if isinstance(pattern, Block):
@@ -229,7 +240,10 @@ def _require_amount_of(pattern: NofM, amount: Amount | None, per_layer: Mapping[
         )
 
 
-def _nothing_to_prune(left_alone: Sequence[LeftAlone]) -> str:
+def _nothing_to_prune(left_alone: Sequence[LeftAlone], misfits: Mapping[str, str], pattern: NofM | Block | None) -> str:
+    if misfits:
+        reasons = some_of([f"{name}: {why}" for name, why in misfits.items()], between="; ")
+        return f"The pattern {pattern} fits no layer of the model ({reasons}); choose another, or prune without one."
     if not left_alone:
         return "The model has no parameters, so there is nothing to prune; pass the nn.Module that holds the weights."
     reasons = "; ".join(f"{item.name}: {item.reason}" for item in left_alone[:3])

@@ -2,7 +2,7 @@
 
 `"2:4"` keeps 2 weights in every 4 neighbours along the input dimension. `"4x1"` removes whole blocks of 4 neighbouring
 outputs by 1 input. In a convolution the neighbours are channels at the same kernel position, which is the layout that
-sparse kernels multiply in.
+sparse kernels multiply in. A layer whose sizes a pattern does not divide stays dense.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class NofM:
     def amount(self) -> float:
         return 1 - self.n / self.m
 
-    def fits(self, shape: torch.Size, input_dim: int) -> bool:
-        return shape[input_dim] % self.m == 0
+    def misfit(self, shape: torch.Size, input_dim: int) -> str | None:
+        """Why a layer of this shape has to stay dense, if it has to."""
+        inputs = shape[input_dim]
+        return f"{self} needs a multiple of {self.m} inputs, and it has {inputs}" if inputs % self.m else None
 
     def select(self, scores: Tensor, input_dim: int) -> Tensor:
         """True where the pattern removes a weight; among equal scores the first goes first."""
@@ -65,8 +67,12 @@ class Block:
     def size(self) -> int:
         return self.outputs * self.inputs
 
-    def fits(self, shape: torch.Size, input_dim: int) -> bool:
-        return shape[_output_dim(input_dim)] % self.outputs == 0 and shape[input_dim] % self.inputs == 0
+    def misfit(self, shape: torch.Size, input_dim: int) -> str | None:
+        """Why a layer of this shape has to stay dense, if it has to."""
+        outputs, inputs = shape[_output_dim(input_dim)], shape[input_dim]
+        if outputs % self.outputs:
+            return f"{self} needs a multiple of {self.outputs} outputs, and it has {outputs}"
+        return f"{self} needs a multiple of {self.inputs} inputs, and it has {inputs}" if inputs % self.inputs else None
 
     def reduce(self, scores: Tensor, input_dim: int) -> Tensor:
         """One score a block, the sum over its weights, as (output blocks, input blocks, kernel positions)."""
