@@ -21,6 +21,7 @@ from secateur.base.inputs import copied as copied
 from secateur.base.inputs import found_in_batch as found_in_batch
 from secateur.base.inputs import in_signature_order as in_signature_order
 from secateur.base.inputs import input_tensors as input_tensors
+from secateur.base.inputs import tensors_by_path as tensors_by_path
 from secateur.base.inputs import tensors_in as tensors_in
 from secateur.base.inputs import with_batch as with_batch
 from secateur.base.interrupts import interruptible as interruptible

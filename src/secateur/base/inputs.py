@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import signature
 from typing import Any
 
@@ -106,16 +106,27 @@ def _shortened(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return few_args, few_kwargs
 
 
-def tensors_in(tree: Any, objects: bool = True, depth: int = 8) -> Iterator[Tensor]:
+def tensors_in(tree: Any, objects: bool = True) -> Iterator[Tensor]:
     """The tensors in nested lists and dicts, and with `objects` in the attributes of whatever else there is."""
+    return (tensor for _, tensor in tensors_by_path(tree, objects))
+
+
+def tensors_by_path(tree: Any, objects: bool = True, path: str = "", depth: int = 8) -> Iterator[tuple[str, Tensor]]:
+    """The same, each with its way there: keys, fields and indices with dots in between; "" for the tree itself."""
     if isinstance(tree, Tensor):
-        yield tree
+        yield path, tree
     elif depth == 0 or tree is None or isinstance(tree, str | bytes | int | float | type | nn.Module):
         return
-    elif isinstance(tree, Mapping | list | tuple | set | frozenset):
-        for item in tree.values() if isinstance(tree, Mapping) else tree:
-            yield from tensors_in(item, objects, depth - 1)
-    elif objects:
-        slots = [name for kind in type(tree).__mro__ for name in getattr(kind, "__slots__", ())]
-        held = {**{name: getattr(tree, name, None) for name in slots}, **getattr(tree, "__dict__", {})}
-        yield from tensors_in(held, objects, depth - 1)
+    elif objects or isinstance(tree, Mapping | list | tuple | set | frozenset):
+        for name, item in _parts_of(tree):
+            yield from tensors_by_path(item, objects, f"{path}.{name}" if path else str(name), depth - 1)
+
+
+def _parts_of(tree: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(tree, Mapping):
+        return tree.items()
+    if isinstance(tree, list | tuple | set | frozenset):
+        fields = getattr(tree, "_fields", ())
+        return zip(fields if len(fields) == len(tree) else range(len(tree)), tree, strict=True)
+    slots = [name for kind in type(tree).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {**{name: getattr(tree, name, None) for name in slots}, **getattr(tree, "__dict__", {})}.items()

@@ -28,6 +28,7 @@ from secateur.capture.recorder import RECURRENT as RECURRENT
 from secateur.capture.recorder import CallRecorder as CallRecorder
 from secateur.capture.size_taking import TAKES_SIZES as TAKES_SIZES
 from secateur.capture.trace import OpCall as OpCall
+from secateur.capture.trace import Output as Output
 from secateur.capture.trace import SizeUse as SizeUse
 from secateur.capture.trace import Trace as Trace
 from secateur.capture.trace import Value as Value

@@ -14,13 +14,13 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
-from secateur.base import UsageError, evaluating, tensors_in, uninterrupted
+from secateur.base import UsageError, evaluating, tensors_by_path, tensors_in, uninterrupted
 from secateur.capture.attributes import sizes_with_origin, unchanged
 from secateur.capture.expressions import listening
 from secateur.capture.isolation import plain_execution
 from secateur.capture.randomness import python_random_kept
 from secateur.capture.recorder import CallRecorder, FunctionRecorder, muted
-from secateur.capture.trace import Kind, Trace, Value
+from secateur.capture.trace import Kind, Output, Trace
 from secateur.capture.training_code import does_more_in_training
 
 Leaf = tuple[Tensor, Kind, tuple[str, ...]]
@@ -53,7 +53,7 @@ def capture(
         try:
             with recorded(model, recorder) as functions:
                 out = call(*args, **kwargs)
-            outputs = [recorder.value(tensor) for tensor in _outputs(out)]
+            outputs = [Output(path, recorder.value(tensor)) for path, tensor in _outputs(out)]
             example_calls = len(recorder.calls)
             if recorder.untouched() or does_more_in_training(model):
                 outputs += _training_pass(model, call, args, kwargs, functions)
@@ -97,8 +97,8 @@ def recorded(
         yield functions
 
 
-def _outputs(out: Any) -> list[Tensor]:
-    found = list(tensors_in(out))
+def _outputs(out: Any) -> list[tuple[str, Tensor]]:
+    found = list(tensors_by_path(out))
     if not found:
         raise UsageError(
             f"The model returns a {type(out).__name__} in which no tensor can be found; "
@@ -113,7 +113,7 @@ def _training_pass(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     functions: FunctionRecorder,
-) -> list[Value]:
+) -> list[Output]:
     """A second pass, in training mode: layers, buffers and sizes that only training uses must fit after a cut, too."""
     recorder = functions.recorder
     model.train()
@@ -121,7 +121,8 @@ def _training_pass(
         given, named = _doubled(args, kwargs) if doubled else (args, kwargs)
         recorder.add_inputs(tensors_in((given, named)))
         with suppress(Exception), recorded(model, recorder, functions):
-            return [recorder.value(tensor) for tensor in tensors_in(call(*given, **named))]
+            returned = tensors_by_path(call(*given, **named))
+            return [Output(path, recorder.value(tensor), in_training=True) for path, tensor in returned]
     recorder.training_failed = True
     return []
 

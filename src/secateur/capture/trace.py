@@ -28,6 +28,21 @@ class Value:
         return self.names[0]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Output:
+    """A tensor that the model returned."""
+
+    path: str
+    """Keys, fields and indices with dots in between, such as "1.feats"; "" where it is all that was returned."""
+    value: Value
+    in_training: bool = False
+    """Whether the pass in training mode returned it."""
+
+    def __str__(self) -> str:
+        named = f" {self.path!r}" if self.path else ""
+        return f"the model's output{named}{' in training' if self.in_training else ''}"
+
+
 _OPERANDS = frozenset(("other", "value", "exponent", "alpha", "beta", "min", "max", "scalar"))
 
 
@@ -91,7 +106,7 @@ class Trace:
     leaves: Sequence[Value]
     """Parameters, buffers, inputs, and constants that the pass read."""
     calls: Sequence[OpCall]
-    outputs: Sequence[Value]
+    outputs: Sequence[Output]
     uses: Sequence[SizeUse] = ()
     comparisons: Sequence[SizeComparison] = ()
     float_uses: Mapping[Expression, str] = field(default_factory=dict)

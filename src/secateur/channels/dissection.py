@@ -17,6 +17,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from secateur.base import LeftAlone, UsageError, as_call, interruptible, require_module, uninterrupted, unwrap
 from secateur.capture import Trace, Value, capture
+from secateur.channels.free_outputs import find_free_outputs
 from secateur.couple import (
     Axis,
     Bundle,
@@ -34,20 +35,20 @@ from secateur.couple import (
 )
 
 
-def dissect(model: nn.Module, example_inputs: Any) -> Dissection:
-    """From a model to what of it can be cut, pass by pass."""
+def dissect(model: nn.Module, example_inputs: Any, outputs: Sequence[str] = ()) -> Dissection:
+    """From a model to what of it can be cut, pass by pass. `outputs` names those whose shape counts, if not all do."""
     require_module(model)
     module = unwrap(model)
     _require_plain_parameters(module)
     with uninterrupted(), _no_garbage_collection():
-        return interruptible(_dissected, module, example_inputs)
+        return interruptible(_dissected, module, example_inputs, outputs)
 
 
-def _dissected(module: nn.Module, example_inputs: Any) -> Dissection:
+def _dissected(module: nn.Module, example_inputs: Any, outputs: Sequence[str]) -> Dissection:
     # One forward pass as a list of calls, with the sizes that Python code read and gave.
     trace = capture(module, *as_call(example_inputs))
     # Rule by rule, which coordinates of which tensors live and die together.
-    coupling = Coupling(trace).run()
+    coupling = Coupling(trace, find_free_outputs(trace.outputs, outputs)).run()
     # What the code demands of its sizes once coordinates are gone; what follows whatever is cut is drawn at once.
     requirements = Requirements(coupling)
     system = System(settle(requirements), trace.attributes)

@@ -41,15 +41,15 @@ def plan_channels(
         previous: the plan that made `model` what it is; what it removed counts in the amounts.
         progress: for a latency, False for silence.
         **options: those of `Channels` and `Target`: `scope`, `score`, `multiple_of`, `floor`, `keep`, `keep_indices`,
-            `per_layer` and `data`; with an amount `iterations`; with a target `sensitivity`, and for a latency
-            `runtime`, `batch` and `threads`.
+            `outputs`, `per_layer` and `data`; with an amount `iterations`; with a target `sensitivity`, and for a
+            latency `runtime`, `batch` and `threads`.
     """
     request = _request(amount, target, options, previous)
     require_module(model)
     module = unwrap(model)
     if isinstance(request, Target) and request.batch is not None:
         example_inputs = with_batch(example_inputs, request.batch)
-    dissection = dissect(module, example_inputs)
+    dissection = dissect(module, example_inputs, [str(each) for each in request.outputs])
     given = find_given(dissection, request.score, request.keep_indices)
     scorer = ChannelScorer(module, dissection, request.score, request.data or (example_inputs,), given.scores)
     cuttable = find_cuttable(dissection, scorer, named("keep", request.keep, module), request.per_layer or {}, given)

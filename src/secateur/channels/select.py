@@ -177,7 +177,8 @@ def plan_of(
     selection: Selection, dissection: Dissection, module: nn.Module, scope: str, score: str, example_inputs: Any
 ) -> Plan:
     """What the selection means for tensors, sizes and costs."""
-    trace, costs = dissection.trace, (parameters_of(dissection, module), macs_of(dissection))
+    trace, free = dissection.trace, dissection.coupling.free_outputs
+    costs = (parameters_of(dissection, module), macs_of(dissection))
     parameters, macs = ((round(cost.total({})), round(cost.total(selection.shares))) for cost in costs)
     return Plan(
         tensors=_tensor_cuts(selection, dissection),
@@ -187,6 +188,7 @@ def plan_of(
         parameters=parameters,
         macs=macs,
         output_shapes=_output_shapes(dissection),
+        free_outputs=tuple(output.path for output in free if not output.in_training) or None,
         scope=scope,
         score=score,
         example_form=form_of(example_inputs),
@@ -197,10 +199,8 @@ def plan_of(
 
 def _output_shapes(dissection: Dissection) -> tuple[tuple[int, ...], ...]:
     """Of the example pass; none where they depend on the data, and thus on the weights."""
-    trace = dissection.trace
-    made = {value.index: call.index for call in trace.calls for value in call.outputs if value is not None}
-    outputs = [value for value in trace.outputs if made.get(value.index, 0) < trace.example_calls]
-    return () if trace.data_dependent else tuple(value.shape for value in outputs)
+    outputs = () if dissection.trace.data_dependent else dissection.trace.outputs
+    return tuple(output.value.shape for output in outputs if not output.in_training)
 
 
 def _tensor_cuts(selection: Selection, dissection: Dissection) -> dict[str, TensorCut]:

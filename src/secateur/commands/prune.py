@@ -70,6 +70,10 @@ def prune(
     multiple_of: Annotated[
         int | None, _ranking(help="Round the channels that stay to multiples of this.", min=1)
     ] = None,
+    outputs: Annotated[
+        list[str] | None,
+        _ranking(help="An output whose shape counts: logits, 0 or 1.boxes. Others may change theirs. May be repeated."),
+    ] = None,
     floor: Annotated[
         float | None, _ranking(help="With --target or --scope global, the share that stays of each group: 0.1.")
     ] = None,
@@ -133,6 +137,7 @@ def prune(
             score=score,
             scope=scope,
             multiple_of=multiple_of,
+            outputs=outputs,
             floor=floor,
             sensitivity=sensitivity,
         )

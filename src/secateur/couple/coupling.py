@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
-from secateur.capture import TAKES_SIZES, OpCall, Trace, Value
+from secateur.capture import TAKES_SIZES, OpCall, Output, Trace, Value
 from secateur.couple.axes import split
 from secateur.couple.units import Axis, Units, fixed_axis
 
@@ -49,8 +49,10 @@ class Contraction:
 class Coupling:
     """The axes of every value of a trace, in units; after `run`, what lives and dies together is settled."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, free_outputs: Collection[Output] = ()) -> None:
         self.trace = trace
+        self.free_outputs = free_outputs
+        """Those that may change their shape."""
         self.units = Units()
         self._whys: dict[str, int] = {}
         self._other_reasons = [Reason("it meets the batch, which stays whole")]
@@ -95,7 +97,9 @@ class Coupling:
             except FORGIVEN:
                 unknown(self, call)
         self._count_examples(of_leaves)
-        self._pin_all(self.trace.outputs, Reason("the model's output keeps its shape"))
+        for output in self.trace.outputs:
+            if output not in self.free_outputs:
+                self._pin_all([output.value], Reason(f"{output} keeps its shape"))
         if self.trace.data_dependent or self.trace.training_failed:
             self._pin_what_others_may_read()
         return self

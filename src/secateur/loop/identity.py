@@ -63,7 +63,7 @@ def _as_json(option: str, value: Any) -> Any:
         return [
             [name, own if isinstance(own, float) else _short([float(n) for n in own])] for name, own in value.items()
         ]
-    if option in ("keep", "include"):
+    if option in ("keep", "include", "outputs"):
         return sorted(value)
     if option == "data":
         with torch.random.fork_rng():  # a loader that shuffles must not change what comes after

@@ -48,7 +48,7 @@ class Pruner:
         if isinstance(request, Target) and request.parsed_goal.what == "latency":
             shared = {
                 name: getattr(request, name)
-                for name in ("score", "keep", "keep_indices", "per_layer", "multiple_of", "data")
+                for name in ("score", "keep", "keep_indices", "per_layer", "multiple_of", "outputs", "data")
             }
             request = Channels(0.5, **shared)  # a latency takes minutes to meet, and weights that are trained
         with warnings.catch_warnings():

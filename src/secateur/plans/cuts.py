@@ -114,6 +114,9 @@ class _ChannelRequest(_Request):
     channels on, 8 from 32 on, and at least 4 in depthwise convolutions."""
     floor: float = 0.1
     """The share of every group that stays at least; one unit always stays."""
+    outputs: Sequence[str | int] = ()
+    """The outputs whose shape counts, by key, field or index, with dots into nested ones: ["logits"], [0, "1.boxes"].
+    All others may change theirs. By default every output counts."""
     data: Iterable[Any] = ()
     """Inputs for the score "activation", each like the example inputs; the example alone by default."""
 
@@ -123,6 +126,7 @@ class _ChannelRequest(_Request):
             require_count("multiple_of", self.multiple_of, "give a whole number such as 8.")
         if not isinstance(self.floor, int | float) or not 0 <= self.floor < 1:
             raise UsageError(f"floor is {self.floor!r}; give the share of every group that has to stay, such as 0.1.")
+        self._put(outputs=_paths(self.outputs))
         if isinstance(self.data, Tensor | dict):
             raise UsageError("data is a single input; give a list of inputs, each like example_inputs.")
         if isinstance(self.data, Iterator):
@@ -218,6 +222,7 @@ class Options(TypedDict, total=False):
     keep_indices: Mapping[str, Sequence[int]] | None
     multiple_of: int | None
     floor: float
+    outputs: Sequence[str | int]
     data: Iterable[Any]
     iterations: int
     runtime: str
@@ -262,6 +267,13 @@ def _misplaced(option: str, kind: type[Kind], known: Sequence[str]) -> str:
         return f"{option} belongs to {' and '.join(homes)}; {_WRITTEN[kind]} cannot use it, so leave it out."
     hint = did_you_mean(option, known, f"there are {', '.join(known)}.")
     return f"There is no option {option} for {_WRITTEN[kind]}; {hint}"
+
+
+def _paths(outputs: Sequence[str | int]) -> tuple[str, ...]:
+    paths = () if isinstance(outputs, str) or not isinstance(outputs, Iterable) else tuple(outputs)
+    if not all(isinstance(path, str | int) and str(path) for path in paths) or (not paths and outputs != ()):
+        raise UsageError(f"outputs is {outputs!r}; give a list of names or indices, such as outputs=['logits'].")
+    return tuple(map(str, paths))
 
 
 def _share(amount: Amount | None) -> float | None:

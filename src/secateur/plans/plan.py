@@ -17,6 +17,7 @@ from secateur.base import (
     NOT_STORED,
     Count,
     FileFormat,
+    Label,
     LeftAlone,
     Must,
     Shape,
@@ -141,7 +142,9 @@ class Plan:
     macs: tuple[Count, Count]
     """Multiply-adds of one example, before and after."""
     output_shapes: tuple[Shape, ...] = ()
-    """Of the example pass; empty where the data decides them."""
+    """Of the example pass, before the cut; empty where the data decides them."""
+    free_outputs: tuple[Label, ...] | None = field(default=None, metadata=IF_THERE)
+    """Those that may change their shape, by key, field or index, such as "1.feats.0"; None where all keep theirs."""
     scope: str = "layer"
     """Whether all groups were ranked together ("global") or each on its own ("layer")."""
     score: str = "l1"
@@ -177,7 +180,8 @@ class Plan:
             f"MACs {macs_before:,} → {macs_after:,} ({_share(macs_after, macs_before)} left)",
         ]
         met = [str(self.outcome)] if self.outcome else []
-        return joined_lines([*head, *met, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
+        free = [f"outputs that may change their shape: {some_of(self.free_outputs, 8)}"] if self.free_outputs else []
+        return joined_lines([*head, *met, *free, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
 
     def then(self, later: Plan) -> Plan:
         """One plan that does what this one and then `later`, made for the model it leaves, do one after the other."""
@@ -198,6 +202,7 @@ class Plan:
             parameters=(self.parameters[0], later.parameters[1]),
             macs=(self.macs[0], later.macs[1]),
             outcome=_composed(self.outcome, later.outcome),
+            free_outputs=tuple(dict.fromkeys([*(self.free_outputs or ()), *(later.free_outputs or ())])) or None,
             example_form=self.example_form,
             example_inputs=self.example_inputs,
             constants=self.constants,

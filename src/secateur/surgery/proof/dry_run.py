@@ -19,7 +19,7 @@ from secateur.base import (
     copied,
     evaluating,
     in_brief,
-    tensors_in,
+    tensors_by_path,
     uninterrupted,
     unwrap,
 )
@@ -89,7 +89,7 @@ def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
 
 
 def dry_run(model: nn.Module, plan: Plan) -> None:
-    """Refuses a plan with which the code would not run, or would give outputs of another shape.
+    """Refuses a plan with which the code would not run, or would give outputs that count another shape.
 
     Each cut weight is played by a single number, expanded to the new shape: that needs no memory, and the time of one
     pass of the cut model. A plan that was just made is not tried out on the meta device, where code that looks at data
@@ -110,12 +110,20 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
                 f"The cut model would not run ({type(error).__name__}: {error}); nothing was cut. "
                 "Leave the layer out with keep=[…], and tell us about the model."
             ) from error
-    shapes = tuple(tuple(tensor.shape) for tensor in tensors_in(out))
-    if plan.output_shapes and shapes != plan.output_shapes:
+    _require_same_shapes(plan, out)
+    _require_no_new_numbers(plan, numbers)
+
+
+def _require_same_shapes(plan: Plan, out: Any) -> None:
+    """Of the outputs that count, where they are known."""
+    found = [(path, tuple(tensor.shape)) for path, tensor in tensors_by_path(out)]
+    free = plan.free_outputs or ()
+    same = [path in free or shape == dense for (path, shape), dense in zip(found, plan.output_shapes, strict=False)]
+    if plan.output_shapes and not (all(same) and len(found) == len(plan.output_shapes)):
+        shapes = tuple(shape for _, shape in found)
         raise ProofFailed(
             f"The cut model would give outputs of shapes {shapes} instead of {plan.output_shapes}; nothing was cut."
         )
-    _require_no_new_numbers(plan, numbers)
 
 
 def _device(tensors: dict[str, Tensor]) -> torch.device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Set
 from dataclasses import dataclass
 from math import isnan, nan
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secateur.base import SecateurError, UsageError, as_call, copied, tensors_in, uninterrupted, unwrap
+from secateur.base import SecateurError, UsageError, as_call, copied, tensors_by_path, uninterrupted, unwrap
 from secateur.capture import python_random_kept
 from secateur.plans import Plan
 from secateur.surgery.cutting import cut, named_tensors, require_fit
@@ -28,7 +29,7 @@ class Proof:
     error: float
     """The largest difference between the cut model and the reference, relative to the largest output."""
     outputs: int
-    """Output tensors that were compared."""
+    """Output tensors that were compared: those whose shape counts."""
     moved: bool
     """Whether the cut changed the outputs at all. If not, removing anything would have passed."""
 
@@ -79,17 +80,18 @@ def _proof(module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[st
     full = _full_size(module, plan)
     pruned = _copy(full)
     cut(pruned, plan)
+    free = frozenset(plan.free_outputs or ())
     with python_random_kept():
-        before = _outputs(run_float64, full, args, kwargs)
+        before = _outputs(run_float64, full, args, kwargs, free)
         _mark_removed(full, plan)
         try:
-            expected = _outputs(run_reference, full, args, kwargs)
+            expected = _outputs(run_reference, full, args, kwargs, free)
         except Exception as error:
             raise NotProvable(
                 f"The reference does not run ({type(error).__name__}: {error}); nothing is proven."
             ) from error
         try:
-            got = _outputs(run_float64, pruned, args, kwargs)
+            got = _outputs(run_float64, pruned, args, kwargs, free)
         except Exception as error:
             raise ProofFailed(
                 f"The cut model does not run ({type(error).__name__}: {error}); leave the layer out with keep=[…], and "
@@ -98,7 +100,7 @@ def _proof(module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[st
     difference = _largest_difference(expected, got)
     if not difference <= TOLERANCE:
         with python_random_kept():
-            repeated = _outputs(run_float64, _full_size(module, plan), args, kwargs, seed=1)
+            repeated = _outputs(run_float64, _full_size(module, plan), args, kwargs, free, seed=1)
         if _largest_difference(before, repeated) > TOLERANCE:
             # Random numbers drawn in another shape are other numbers.
             raise NotProvable(
@@ -124,9 +126,12 @@ def _copy(module: nn.Module) -> nn.Module:
         ) from error
 
 
-def _outputs(run: Any, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int = 0) -> list[Tensor]:
-    outputs = run(model, *copied(args, kwargs), seed)
-    real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors_in(outputs)]
+def _outputs(
+    run: Any, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Set[str], seed: int = 0
+) -> list[Tensor]:
+    """Those whose shape counts."""
+    outputs = [tensor for path, tensor in tensors_by_path(run(model, *copied(args, kwargs), seed)) if path not in free]
+    real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in outputs]
     if not real:
         raise NotProvable("The model returns no tensor that could be compared; nothing is proven.")
     return [tensor.detach().double() for tensor in real]
