@@ -9,7 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base.errors import UsageError
-from secateur.base.inputs import as_call, batch_of, found_in_batch, in_signature_order, input_tensors, tensors_in
+from secateur.base.inputs import (
+    as_call,
+    batch_of,
+    found_in_batch,
+    in_signature_order,
+    input_tensors,
+    tensors_by_path,
+    tensors_in,
+)
 from secateur.base.inputs import with_batch as resized
 
 X, Y = torch.arange(6.0).reshape(3, 2), torch.arange(3)
@@ -60,6 +68,13 @@ def test_tensors_are_found_in_attributes_where_objects_count() -> None:
     tree = {"a": [X, Batch(Y, [X])], "b": "text"}
     assert [id(tensor) for tensor in tensors_in(tree)] == [id(X), id(Y), id(X)]
     assert [id(tensor) for tensor in tensors_in(tree, objects=False)] == [id(X)]
+
+
+def test_the_way_to_a_tensor_is_its_keys_fields_and_indices() -> None:
+    tree = {"a": [X, Batch(Y, [X])], 3: (Y,), "max": torch.return_types.max((X, Y))}
+    paths = [path for path, _ in tensors_by_path(tree)]
+    assert paths == ["a.0", "a.1.pixels", "a.1.labels.0", "3.0", "max.0", "max.1"]
+    assert list(tensors_by_path(X)) == [("", X)]
 
 
 def test_what_the_loss_gives_the_model_is_found_and_shortened() -> None:

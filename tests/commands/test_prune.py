@@ -64,6 +64,27 @@ def test_a_layer_that_the_pattern_does_not_fit_is_named_and_counted(task: Path) 
     assert "4:8 needs a multiple of 8 inputs" in (task.parent / "out" / "report.html").read_text(encoding="utf-8")
 
 
+WITH_FEATURES = """
+class WithFeatures(ConvNet):
+    def forward(self, x):
+        features = self.hidden(self.norm(self.conv(x)).relu().flatten(1)).relu()
+        return {"logits": self.output(features), "features": features}
+"""
+
+
+def test_outputs_that_are_not_named_may_shrink(task: Path) -> None:
+    task.write_text(TASK.replace("return ConvNet()", "return WithFeatures()") + WITH_FEATURES)
+    cuts = ("--schedule", "iterative", "--cuts", "2")
+    code, _, errors = prune(task, "--train", "1", "--finetune", "1", "--channels", "50%", "--outputs", "logits", *cuts)
+    assert code == 0, errors
+    plan = read_checkpoint(task.parent / "out").plan
+    assert plan is not None
+    assert plan.free_outputs == ("features",)
+    assert {group.name: group.after for group in plan.groups} == {"conv": 4, "hidden": 16}
+    code, _, errors = prune(task, "--channels", "50%", "--outputs", "logit", "-o", str(task.parent / "other"))
+    assert (code, "did you mean 'logits'?" in errors) == (2, True)
+
+
 def test_the_run_is_measured_and_reported_and_measured_again(task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(task.parent)
     command = [Path(task.name), "--train", "1", "--finetune", "1", "--channels", "0.5", "--json"]

@@ -55,6 +55,7 @@ CHANGES = [
     ({"channels": 0.5}, {"example_inputs": inputs(0)}, "example_inputs was None"),
     ({"target": "macs=60%", "sensitivity": curves(0.8)}, {"sensitivity": curves(0.5)}, "sensitivity was"),
     ({"channels": 0.5, "score": {"conv": range(8)}}, {"score": {"conv": range(1, 9)}}, "score was"),
+    ({"channels": 0.5}, {"outputs": [0]}, r"outputs was \[\], now \['0'\]"),
     ({"channels": 0.5}, {"keep_indices": {"conv": [0, 1]}}, "keep_indices was None"),
     ({"target": "macs=60%"}, {"target": "params=60%"}, "target was 'macs=60%', now 'params=60%'"),
     ({"target": "macs=60%"}, {"scope": "layer"}, "scope was 'global', now 'layer'"),

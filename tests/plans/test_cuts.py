@@ -121,6 +121,7 @@ def test_a_later_part_counts_from_the_dense_model() -> None:
         (lambda: Target("latency=0.5", batch=0), "batch is 0"),
         (lambda: Target("latency=0.5", threads=-1), "threads is -1"),
         (lambda: Target("macs=50%", scope="layer", sensitivity=object()), "sensitivity weighs groups"),
+        (lambda: Target("macs=50%", outputs=[0], sensitivity=object()), "sensitivity was measured with every output"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(make: Any, message: str) -> None:

@@ -194,6 +194,8 @@ class Target(_ChannelRequest):
         for option in ("runtime", "batch", "threads"):
             if goal.what != "latency" and getattr(self, option) != getattr(Target, option):
                 raise UsageError(f"{option} belongs to a latency; the target {goal} is counted, so leave it out.")
+        if self.sensitivity is not None and self.outputs:
+            raise UsageError("sensitivity was measured with every output in its shape; leave it out, or outputs.")
         if self.sensitivity is not None and self.scope == "layer":
             raise UsageError(
                 'sensitivity weighs groups against one another; with scope="layer" all give the same share.'
