@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -164,6 +165,14 @@ def test_a_plan_of_a_file_knows_which_outputs_are_free() -> None:
     assert "free_outputs" not in secateur.plan_channels(model, image(), 0.5).to_json(), "written as ever"
     dry_run(model, replace(loaded, example_inputs=image()))
     assert secateur.apply(copy.deepcopy(model), loaded).eval()(image())[0].shape == (2, 9, 80)
+
+
+def test_a_checkpoint_knows_it_as_well(tmp_path: Path) -> None:
+    model = Detector().eval()
+    plan = secateur.plan_channels(model, image(), 0.5, outputs=COUNTING)
+    secateur.save(secateur.apply(model, plan), plan, tmp_path / "cut")
+    loaded = secateur.load(tmp_path / "cut", Detector).eval()
+    assert torch.equal(loaded(image())[0], model(image())[0])
 
 
 @pytest.mark.parametrize("free", [None, ("1.feats.0",), ("0", "1.feats.0")])
