@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from secateur.base.errors import SecateurError
+from secateur.base.errors import NotWritten, SecateurError
 from secateur.base.files import did_you_mean_path, replace_file, write_text
 from secateur.base.scratch import private_folder
 
@@ -52,6 +54,27 @@ def test_a_disk_that_refuses_is_told_in_one_sentence_with_the_room_that_is_left(
     (tmp_path / "plan.json").mkdir()  # so that nothing can be written there
     with pytest.raises(SecateurError, match=r"plan.json could not be written \(.*\); [0-9,]+ MB are free there\. Free"):
         write_text(tmp_path / "plan.json", "text")
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.EROFS, "the file system is read-only"),
+        (errno.EACCES, "the folder is read-only for this user"),
+        (errno.ENOTDIR, "it is not a folder"),
+    ],
+)
+def test_nobody_is_told_to_free_space_where_nothing_can_be_written(
+    number: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*where: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(NotWritten, match=r"could not be written .*; choose a folder that you may write to") as caught:
+        write_text(tmp_path / "plan.json", "text")
+    assert "space" not in str(caught.value)
+    assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])

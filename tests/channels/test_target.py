@@ -309,6 +309,18 @@ def test_a_damaged_table_is_measured_anew(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert machine.layers == timed, text
 
 
+def test_a_table_that_cannot_be_kept_is_measured_and_used_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: nn.Module
+) -> None:
+    Machine(monkeypatch)
+    (tmp_path / "cache").touch()  # a file where the folder should be
+    monkeypatch.setenv("SECATEUR_CACHE", str(tmp_path / "cache"))
+    with pytest.warns(secateur.SecateurWarning) as told:
+        plan = secateur.plan_channels(model, IMAGE, target="latency=0.5")
+    assert plan.outcome is not None
+    assert ["not kept for the next time" in str(warning.message) for warning in told] == [True]
+
+
 def test_a_batch_can_be_given(monkeypatch: pytest.MonkeyPatch, model: nn.Module) -> None:
     Machine(monkeypatch)
     plan = secateur.plan_channels(model, IMAGE, target="latency=0.5", batch=4)

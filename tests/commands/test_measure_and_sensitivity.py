@@ -1,6 +1,9 @@
 """`secateur measure` and `secateur sensitivity` as a person meets them: tables, JSON, mistakes, and Ctrl-C."""
 
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +19,7 @@ import secateur
 from secateur.bench.runtimes import RUNTIMES
 from secateur.commands.app import app
 from secateur.loop.run_folder import load_run
+from secateur.pages.run_report import load_report
 from tests.bench.test_runtimes import runtime_that_adds
 from tests.commands.test_task_file import TASK
 from tests.support.brief import SHORT_TIMINGS
@@ -108,6 +112,36 @@ def test_measure_fails_where_no_runtime_can_run_the_model(folder: Path, monkeypa
     assert "Not measured with batch 1: dense in odd: It computes something else there" in in_words(done.stdout)
     assert "secateur: No runtime could run the model; the reasons are above." in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_measuring_again_adds_to_what_was_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    shutil.rmtree("again", ignore_errors=True)
+    shutil.copytree("runs/channels-50", "again")
+    Path("again/report.json").unlink(missing_ok=True)
+    for batch in ("1", "4"):
+        done = CliRunner().invoke(app, ["measure", "task.py", "again", "--max-seconds", "0", "--batch", batch])
+        assert done.exit_code == 0, done.output
+    assert [item.batch for item in load_report("again").measurements] == [1, 4]
+
+
+def test_a_read_only_run_is_measured_and_then_told_to_be_read_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*where: object) -> str:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr("secateur.base.scratch.tempfile.mkdtemp", read_only)
+    done = CliRunner().invoke(app, "measure task.py runs/zeros-90 runs/channels-50 --max-seconds 0".split())
+    assert done.exit_code == 1, done.output
+    assert "eager, float32, batch 1, one thread" in done.stdout
+    assert "The latencies are in" not in done.stdout
+    reason = "(the file system is read-only)"
+    assert f"not kept in runs/zeros-90 {reason} and runs/channels-50 {reason}; copy the run to a folder" in done.stderr
+    assert "space" not in done.stderr
 
 
 @pytest.fixture

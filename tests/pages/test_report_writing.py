@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import secateur
 from secateur.base.errors import SecateurError, UsageError
 from secateur.channels.sensitivity_curves import Sensitivity
 from secateur.examples.small_resnet import SmallResNet
+from secateur.pages.report_writing import report_pruned
 from secateur.pages.run_report import load_report
 from tests.support.report_runs import EXAMPLE, loaders, pruned, sheet
 
@@ -93,6 +96,39 @@ def test_several_folders_share_a_page(runs: dict[str, Path], tmp_path: Path) -> 
     assert "Accuracy against MACs<" in seen(page)
 
 
+def test_runs_of_a_read_only_disk_are_compared_and_linked_where_they_have_a_page(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder = tempfile.mkdtemp
+
+    def read_only(suffix: str, prefix: str, place: Path) -> str:
+        if place != tmp_path:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return make_folder(suffix, prefix, place)
+
+    (runs["zeros"] / "report.html").touch()
+    monkeypatch.setattr(tempfile, "mkdtemp", read_only)
+    page = seen(secateur.report(*runs.values(), out=tmp_path / "compared.html"))
+    assert re.findall(r'<a href="([^"#]+)"', page) == ["zeros/report.html"]
+    assert "<td>channels</td>" in page
+
+
+def test_a_run_that_is_started_again_keeps_the_latencies_that_were_added(runs: dict[str, Path]) -> None:
+    models = {"dense": network(), "zeros": secateur.load(runs["zeros"], network)}
+    report_pruned(runs["zeros"], "zeros", {}, None)
+    secateur.report(runs["zeros"], sheet=secateur.measure(models, EXAMPLE, max_seconds=0.1, progress=False))
+    report_pruned(runs["zeros"], "zeros", {}, None)
+    assert len(load_report(runs["zeros"]).measurements) == 1
+    shutil.copy(runs["zeros"] / "report.json", runs["channels"])
+    report_pruned(runs["channels"], "channels", {}, None)
+    assert not load_report(runs["channels"]).measurements, "another run's are not its own"
+
+
+def test_a_page_made_from_a_checkpoint_has_the_date_of_the_run(runs: dict[str, Path]) -> None:
+    told = secateur.read_checkpoint(runs["zeros"]).metrics["finished_at"]
+    assert f"Finished {told} with secateur {secateur.__version__}" in seen(secateur.report(runs["zeros"]))
+
+
 def test_a_sensitivity_has_a_page(tmp_path: Path) -> None:
     found = Sensitivity.load(EARLIER / "sensitivity.json")
     page = secateur.report(found, out=tmp_path / "page.html")
@@ -108,6 +144,8 @@ def test_what_cannot_have_a_page_is_refused(runs: dict[str, Path], tmp_path: Pat
         ((found,), {"name": "x"}, "belong to runs"),
         (tuple(runs.values()), {"name": "x"}, "leave name out"),
         ((tmp_path,), {}, "There is no report of a run"),
+        ((runs["zeros"],), {"runtime": "eager"}, "for comparing several runs"),
+        (tuple(runs.values()), {"runtime": "eager"}, "no latency in eager of channels, zeros; `secateur measure"),
     ):
         with pytest.raises(UsageError, match=sentence):
             secateur.report(*what, **options)

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,17 @@ from hypothesis import strategies as st
 from torch import nn
 from typer.testing import CliRunner
 
-from secateur.base.errors import SecateurError, UsageError
+from secateur import __version__
+from secateur.base.errors import SecateurError, SecateurWarning, UsageError
 from secateur.base.records import to_json
-from secateur.bench.sheet import Refusal
+from secateur.bench.sheet import Refusal, Sheet
+from secateur.bench.timing import Timing
 from secateur.commands.report import report as report_command
 from secateur.pages.gather import report_of, with_sheet
 from secateur.pages.overlay_page import frontier, save_overlay_page
 from secateur.pages.run_page import save_run_page
 from secateur.pages.run_report import RunReport, load_report, save_report
-from tests.support.report_runs import EVIL, evil_report, pruned, real_report, sheet, trained
+from tests.support.report_runs import EVIL, evil_report, evil_sheet, pruned, real_report, sheet, trained
 
 RUNS = ("channels", "zeros")
 
@@ -70,6 +73,85 @@ def test_the_sheets_own_name_of_the_model_counts() -> None:
     assert report.macs == (measured.footprints["dense"].macs,) * 2
     with pytest.raises(UsageError, match="The sheet measures channels, zeros; give the name"):
         with_sheet(replace(report, name="my run"), measured)
+
+
+def in_runtime(measured: Sheet, runtime: str, batch: int = 1, threads: int = 1) -> Sheet:
+    """As if its first measurement had been made there."""
+    first = measured.measurements[0]
+    comparison = replace(first.comparison, runtime=runtime, threads=threads)
+    return replace(measured, measurements=(replace(first, batch=batch, comparison=comparison),))
+
+
+def conditions(report: RunReport) -> list[tuple[str, int, int]]:
+    return [(item.comparison.runtime, item.batch, item.comparison.threads) for item in report.measurements]
+
+
+def test_a_second_sheet_is_added_to_the_first() -> None:
+    measured = sheet("eager")
+    report = with_sheet(report_of(pruned("zeros"), "zeros"), in_runtime(measured, "onnxruntime"))
+    for place in (("sparse", 1, 1), ("onnxruntime", 8, 1), ("onnxruntime", 1, 2)):
+        report = with_sheet(report, in_runtime(measured, *place))
+    assert conditions(report) == [
+        ("onnxruntime", 1, 1),
+        ("sparse", 1, 1),
+        ("onnxruntime", 8, 1),
+        ("onnxruntime", 1, 2),
+    ]
+    slower = in_runtime(measured, "sparse")
+    (item,) = slower.measurements
+    timings = {**item.comparison.timings, "zeros": Timing(9, 9, 9, 9, 20, 9, 9)}
+    slower = replace(slower, measurements=(replace(item, comparison=replace(item.comparison, timings=timings)),))
+    again = with_sheet(report, slower)
+    assert conditions(again) == conditions(report)
+    assert again.measurements[1].comparison["zeros"].seconds == 9, "the same place, measured anew"
+    assert again.measurements[0] == report.measurements[0]
+
+
+def test_a_second_sheet_may_call_the_models_otherwise() -> None:
+    renamed = evil_sheet(real_report("zeros").sheet)
+    report = with_sheet(replace(real_report("zeros"), name=EVIL), renamed)
+    assert conditions(report) == [("eager", 1, 1), ("eager", 8, 1), (EVIL, 1, 1), (EVIL, 8, 1)]
+    assert all(list(item.comparison.timings) == list(renamed.footprints) for item in report.measurements)
+    save = RunReport.from_json(json.loads(json.dumps(to_json(report))))
+    assert conditions(save) == conditions(report)
+
+
+def test_what_could_not_be_measured_is_forgotten_when_it_is_tried_again() -> None:
+    measured = sheet("eager")
+    refusals = tuple(Refusal(runtime, "zeros", None, "zeros does not run.") for runtime in ("openvino", "sparse"))
+    refused = replace(in_runtime(measured, "eager"), refusals=refusals)
+    report = with_sheet(report_of(pruned("zeros"), "zeros"), refused)
+    assert with_sheet(report, in_runtime(measured, "sparse")).refusals == refusals[:1]
+    assert with_sheet(report, replace(refused, refusals=refusals[:1])).refusals == (refusals[1], refusals[0])
+
+
+def test_latencies_of_other_inputs_are_not_kept_beside_new_ones() -> None:
+    report, measured = real_report("zeros"), in_runtime(sheet("eager"), "sparse")
+    larger = {name: replace(footprint, macs=4 * footprint.macs) for name, footprint in measured.footprints.items()}
+    with pytest.warns(SecateurWarning, match="latencies that zeros had are dropped: they are of other example inputs"):
+        assert conditions(with_sheet(report, replace(measured, footprints=larger))) == [("sparse", 1, 1)]
+
+
+def test_the_headline_is_in_the_runtime_that_the_run_was_pruned_for(tmp_path: Path) -> None:
+    measured = sheet("eager")
+    report = replace(report_of(pruned("zeros"), "zeros"), settings={"runtime": "onnxruntime", "threads": "2"})
+    assert report.headline is None
+    for place in (("sparse", 1, 2), ("onnxruntime", 1, 1), ("onnxruntime", 1, 2)):
+        report = with_sheet(report, in_runtime(measured, *place))
+    assert report.headline is report.measurements[2]
+    assert "<p>onnxruntime, float32, batch 1, 2 threads; 95 % intervals.</p>" in page_of(report, tmp_path)
+    assert replace(report, settings={}).headline is report.measurements[0]
+    assert replace(report, settings={"runtime": "openvino"}).headline is report.measurements[0]
+
+
+def test_a_page_has_the_date_of_its_run_and_the_version(tmp_path: Path) -> None:
+    report = real_report("zeros")
+    moment = datetime.fromisoformat(str(pruned("zeros").finished_at))
+    assert abs(datetime.now().astimezone() - moment) < timedelta(hours=1)
+    line = f"<p>Finished {report.finished_at} with secateur {__version__}</p>".replace("<p>", '<p class="quiet">')
+    assert line.replace("+", "&#43;") in page_of(report, tmp_path).replace("+", "&#43;")
+    earlier = page_of(replace(report, finished_at=None, versions={"secateur": "0.1.0"}), tmp_path)
+    assert '<p class="quiet">Made with secateur 0.1.0</p>' in earlier
 
 
 def damaged(stored: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -194,9 +276,13 @@ def test_names_are_text_whatever_they_contain(tmp_path: Path) -> None:
     honest = real_report("channels")
     changed = evil_report(honest)
     assert honest.sheet is not None
-    items = tuple(replace(i, comparison=replace(i.comparison, notes={"a": "b"})) for i in honest.measurements)
+    machine = replace(honest.sheet.machine, cpu="another")
+    items = tuple(
+        replace(i, comparison=replace(i.comparison, notes={"a": "b"}, machine=machine)) for i in honest.measurements
+    )
     harmless_sheet = replace(honest.sheet, measurements=items, refusals=(Refusal("a", "b", None, "c"),))
-    harmless = replace(honest, sheet=harmless_sheet, settings={"a": "b", "task": "c"}, versions={"a": "b"})
+    harmless = replace(honest, sheet=harmless_sheet, settings={"a": "b", "task": "c"})
+    harmless = replace(harmless, versions={"a": "b", "secateur": "c"})
     expected = Elements(page_of(harmless, tmp_path))
     page = page_of(changed, tmp_path)
     found = Elements(page)
@@ -221,8 +307,8 @@ def test_the_frontier_is_what_no_other_beats(points: list[tuple[float, float]]) 
     assert [points[i] for i in found] == sorted(points[i] for i in found)
 
 
-def overlay(reports: dict[str, RunReport], folder: Path) -> str:
-    save_overlay_page(reports, folder / "o.html", {name: f"{name}/report.html" for name in reports})
+def overlay(reports: dict[str, RunReport], folder: Path, runtime: str | None = None) -> str:
+    save_overlay_page(reports, folder / "o.html", {name: f"{name}/report.html" for name in reports}, runtime)
     return without_plotly((folder / "o.html").read_text())
 
 
@@ -230,6 +316,7 @@ def test_runs_are_compared_by_what_all_of_them_have(tmp_path: Path) -> None:
     channels, zeros = (real_report(name) for name in RUNS)
     assert "Accuracy against latency in eager, batch 1<" in overlay({"c": channels, "z": zeros}, tmp_path)
     assert zeros.sheet is not None
+    assert "each model in eager" in overlay({"c": channels, "z": zeros}, tmp_path, "eager")
     only_large_batches = replace(zeros, sheet=replace(zeros.sheet, measurements=zeros.measurements[1:]))
     assert "against latency in eager, batch 8<" in overlay({"c": channels, "z": only_large_batches}, tmp_path)
     unmeasured = report_of(pruned("zeros"), "zeros")

@@ -99,7 +99,8 @@ def evil_report(honest: RunReport) -> RunReport:
         left_alone=(LeftAlone(EVIL, EVIL),),
         sheet=evil_sheet(honest.sheet),
         settings={EVIL: EVIL, "task": EVIL},
-        versions={EVIL: EVIL},
+        versions={EVIL: EVIL, "secateur": EVIL},
+        finished_at=EVIL,
     )
 
 
@@ -118,6 +119,7 @@ def evil_sheet(honest: Sheet | None) -> Sheet:
             runtime=EVIL,
             precision=EVIL,
             notes={EVIL: EVIL},
+            machine=replace(item.comparison.machine, cpu=f"{EVIL}, another"),
         )
         return replace(item, comparison=comparison, peak_megabytes=renamed(item.peak_megabytes))
 

@@ -3,7 +3,9 @@ from secateur.base.amount import parse_amount as parse_amount
 from secateur.base.amount import parse_share as parse_share
 from secateur.base.amount import require_count as require_count
 from secateur.base.caching import cache_folder as cache_folder
+from secateur.base.caching import write_cache as write_cache
 from secateur.base.errors import LossDiverged as LossDiverged
+from secateur.base.errors import NotWritten as NotWritten
 from secateur.base.errors import SecateurError as SecateurError
 from secateur.base.errors import SecateurWarning as SecateurWarning
 from secateur.base.errors import UsageError as UsageError
@@ -79,6 +81,7 @@ from secateur.base.text import count_text as count_text
 from secateur.base.text import joined_lines as joined_lines
 from secateur.base.text import metric_text as metric_text
 from secateur.base.text import milliseconds as milliseconds
+from secateur.base.text import moment_now as moment_now
 from secateur.base.text import printable as printable
 from secateur.base.text import short_count as short_count
 from secateur.base.text import some_of as some_of

@@ -19,6 +19,15 @@ class UsageError(SecateurError, ValueError):
     """The call itself cannot be carried out as asked; the command line exits with 2."""
 
 
+class NotWritten(SecateurError):
+    """A file could not be written; what was saved before is intact."""
+
+    def __init__(self, sentence: str, reason: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        """In a few words, the same for every file in the folder."""
+
+
 class LossDiverged(SecateurError):
     """Training met a loss that is NaN or infinite and stopped before it reached the weights."""
 

@@ -9,11 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from secateur.base.errors import SecateurError, UsageError
+from secateur.base.errors import NotWritten, SecateurError, UsageError, in_brief
 from secateur.base.names import nearest
 from secateur.base.scratch import private_folder
 
-_NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_NO_PLACE_FOR_FILES = {
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "the folder is read-only for this user",
+    errno.EPERM: "the folder is read-only for this user",
+    errno.EEXIST: "it is not a folder",
+    errno.ENOTDIR: "it is not a folder",
+}
+"""More space would not help there."""
 
 
 @contextmanager
@@ -69,11 +76,13 @@ def saving(path: Path) -> Iterator[None]:
     except SecateurError:
         raise
     except (OSError, RuntimeError, _safetensor_error()) as error:
+        number = getattr(error, "errno", None) or 0
         advice = f"{_free_megabytes(path):,.0f} MB are free there. Free some space or choose another folder"
-        if isinstance(error, OSError) and error.errno in _NOT_ALLOWED:
+        if number in _NO_PLACE_FOR_FILES:
             advice = "choose a folder that you may write to"
-        raise SecateurError(
-            f"{path} could not be written ({error}); {advice}, then start again: what was saved before is intact."
+        raise NotWritten(
+            f"{path} could not be written ({error}); {advice}, then start again: what was saved before is intact.",
+            _NO_PLACE_FOR_FILES.get(number) or (os.strerror(number) if number else in_brief(error)),
         ) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 
 _LONGEST_WORD = 300
 """A path is hardly ever longer."""
@@ -78,6 +79,11 @@ def short_count(count: float) -> str:
 def byte_text(count: float) -> str:
     text = short_count(count)
     return f"{text}B" if " " in text else f"{text} B"
+
+
+def moment_now() -> str:
+    """The date and the time of day, with the distance to UTC."""
+    return datetime.now().astimezone().isoformat(" ", "minutes")
 
 
 def threads_text(threads: int) -> str:

@@ -35,6 +35,7 @@ from secateur.bench.runtimes import open_in_openvino as open_in_openvino
 from secateur.bench.runtimes import torch_threads as torch_threads
 from secateur.bench.sheet import NUMBERS as NUMBERS
 from secateur.bench.sheet import Measurement as Measurement
+from secateur.bench.sheet import Refusal as Refusal
 from secateur.bench.sheet import Sheet as Sheet
 from secateur.bench.sheet import measure as measure
 from secateur.bench.size import ModelSize as ModelSize

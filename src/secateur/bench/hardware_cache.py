@@ -30,7 +30,7 @@ def read_hardware_file(read: Callable[[Any], T], machine: Machine | None = None)
         if stored.get("version") != __version__:
             raise Damaged(f"secateur {stored.get('version')} wrote it")
         return read(stored)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:  # not JSON, not text, or not a report
         warnings.warn(

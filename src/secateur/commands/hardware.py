@@ -35,13 +35,14 @@ def hardware(
 
         known = None if again else load_cached()
         report = known or study_or_recall(again=True)
-        write_page(report, out=html)
         if as_json:
             import json
 
             print(json.dumps(report.to_json(), indent=2))
         else:
             print_hardware(report, Console())
+        write_page(report, out=html)  # after the numbers are told: the folder may be read-only
+        if not as_json:
             print(f"The charts are in {html}.")
             if known:
                 print(f"All of this was measured {report.measured_at}; `secateur hardware --again` measures anew.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from secateur.commands.one_sentence import errors_in_one_sentence, users_errors_in_one_sentence
 
 if TYPE_CHECKING:
+    from secateur.bench import Sheet
     from secateur.loop import Result
 
 BASELINE = "dense"
@@ -56,7 +58,6 @@ def measure(
         from secateur.bench import measure as measure_models
         from secateur.commands.runs import task_and_runs
         from secateur.loop import load_run
-        from secateur.pages import report
 
         source, runs = task_and_runs(what, task)
         with users_errors_in_one_sentence():
@@ -72,11 +73,6 @@ def measure(
                 threads=threads,
                 max_seconds=max_seconds,
             )
-        pages = [
-            report(run, sheet=sheet, name=name)
-            for name, (run, _) in results.items()
-            if any(name in measured.comparison.timings for measured in sheet.measurements)
-        ]
         if as_json:
             import json
 
@@ -87,7 +83,28 @@ def measure(
             from secateur.pages import print_sheet
 
             print_sheet(sheet, Console())
-            if pages:
-                print(f"\nThe latencies are in {' and '.join(map(str, pages))}.")
         if not sheet.measurements:
             raise SecateurError("No runtime could run the model; the reasons are above.")
+        measured = {name for item in sheet.measurements for name in item.comparison.timings}
+        pages, unwritten = _add_to_reports(sheet, {name: run for name, (run, _) in results.items() if name in measured})
+        if pages and not as_json:
+            print(f"\nThe latencies are in {' and '.join(pages)}.")
+        if unwritten:
+            raise SecateurError(
+                f"The latencies above are not kept in {' and '.join(unwritten)}; copy the run to a folder that you may "
+                "write to and measure it there, or keep what --json prints."
+            )
+
+
+def _add_to_reports(sheet: Sheet, runs: Mapping[str, Path]) -> tuple[list[str], list[str]]:
+    """The pages that show the sheet now, and the runs that could not keep it, each with the reason."""
+    from secateur.base import NotWritten
+    from secateur.pages import report
+
+    pages, unwritten = [], []
+    for name, run in runs.items():
+        try:
+            pages.append(str(report(run, sheet=sheet, name=name)))
+        except NotWritten as error:
+            unwritten.append(f"{run} ({error.reason})")
+    return pages, unwritten

@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -21,7 +22,7 @@ def errors_in_one_sentence(debug: bool, when_interrupted: str) -> Iterator[None]
     """Exit code 2 for a call that cannot work, 1 for a failure, 130 for Ctrl-C; a traceback only with --debug."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _print_warning
+            warnings.showwarning = partial(_print_warning, set())
             yield
     except SecateurError as error:
         if debug:
@@ -35,9 +36,12 @@ def errors_in_one_sentence(debug: bool, when_interrupted: str) -> Iterator[None]
         raise typer.Exit(130) from None
 
 
-def _print_warning(message: Warning | str, category: type[Warning], *where: object, **details: object) -> None:
-    """Ours as one sentence; those of libraries are for their developers."""
-    if issubclass(category, SecateurWarning):
+def _print_warning(
+    told: set[str], message: Warning | str, category: type[Warning], *where: object, **details: object
+) -> None:
+    """Ours as one sentence, each once; those of libraries are for their developers."""
+    if issubclass(category, SecateurWarning) and str(message) not in told:
+        told.add(str(message))
         print(f"secateur: warning: {printable(str(message))}", file=sys.stderr)
 
 

@@ -22,15 +22,19 @@ def report(
             show_default=False,
         ),
     ] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="For several runs: where to compare their latencies. By default each in its fastest."),
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Write the page of a run: what the cut bought and what it cost. It is one file and needs no network.
 
-    Several runs are compared: accuracy against latency, with the frontier marked.
+    Several runs are compared: accuracy against milliseconds, with the frontier marked.
 
-    Example: secateur report runs/channels-50 runs/zeros-90 -o compared.html
+    Example: secateur report runs/channels-50 runs/zeros-90 --runtime onnxruntime -o compared.html
     """
     with errors_in_one_sentence(debug, "Stopped. A page that was there before is intact."):
         from secateur.pages import report as write_report
 
-        print(f"The page is {write_report(*runs, out=out)}.")
+        print(f"The page is {write_report(*runs, runtime=runtime, out=out)}.")

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from secateur.base import ADDED_LATER, aligned, from_json, joined_lines, left_alone_lines, to_json, unwrap
+from secateur.base import ADDED_LATER, IF_THERE, aligned, from_json, joined_lines, left_alone_lines, to_json, unwrap
 from secateur.bench import ModelSize
 from secateur.checkpoint import save
 from secateur.loop.histogram import WeightHistogram
@@ -67,6 +67,8 @@ class History:
     metric_name: str = "accuracy"
     histogram: WeightHistogram | None = None
     """Of the weights as the last cut found them."""
+    finished_at: str | None = field(default=None, metadata=IF_THERE)
+    """When the last stop was passed, such as "2026-05-17 14:03+02:00"."""
 
     def __post_init__(self) -> None:
         if not any(record.phase in ("before", "train") for record in self.records):
@@ -194,6 +196,7 @@ class Result(History):
             "groups": to_json(self.plan.groups) if self.plan else [],
             "outcome": to_json(self.plan.outcome) if self.plan else None,
             "histogram": to_json(self.histogram),
+            "finished_at": self.finished_at,
         }
 
     def __str__(self) -> str:

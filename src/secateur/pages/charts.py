@@ -83,16 +83,17 @@ def where(measurement: Measurement) -> str:
 
 def interval(timings: Sequence[Timing]) -> dict[str, Any]:
     """The error bars of ratios."""
-    return _error_bars([(timing.low, timing.ratio, timing.high) for timing in timings])
+    return error_bars([(timing.low, timing.ratio, timing.high) for timing in timings])
 
 
 def metric_interval(records: Sequence[Record]) -> dict[str, Any]:
     """The error bars of metrics; of no length where nobody knows the interval."""
     ends = [record.interval or (record.metric, record.metric) for record in records]
-    return _error_bars([(low, record.metric, high) for record, (low, high) in zip(records, ends, strict=True)])
+    return error_bars([(low, record.metric, high) for record, (low, high) in zip(records, ends, strict=True)])
 
 
-def _error_bars(spans: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
+def error_bars(spans: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
+    """Of each the lower end, the middle and the upper end."""
     return {
         "type": "data",
         "symmetric": False,

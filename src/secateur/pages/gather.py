@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from secateur.base import SecateurError, UsageError, count_text, from_json
+from secateur.base import SecateurError, SecateurWarning, UsageError, count_text, from_json
 from secateur.bench import Measurement, Sheet, this_machine
 from secateur.checkpoint import read_checkpoint, versions_now
 from secateur.loop import History, Result, read_history
@@ -44,14 +45,40 @@ def report_of_run(folder: Path, name: str, settings: Mapping[str, Any] | None = 
 
 
 def with_sheet(report: RunReport, sheet: Sheet) -> RunReport:
-    """The run's name tells which of several models on the sheet is its own."""
+    """The run's name tells which of several models on the sheet is its own. What was measured before stays, apart from
+    what the sheet has in the same runtime with the same batch and threads."""
     others = [model for model in sheet.footprints if model != sheet.baseline]
     if report.name not in others and len(others) != 1:
         raise UsageError(
             f"The sheet measures {', '.join(others) or 'one model only'}; give the name of this run's model."
         )
     own = report.name if report.name in others else others[0]
-    return replace(report, sheet=_only(sheet, (sheet.baseline, own)))
+    newer = _only(sheet, {sheet.baseline: sheet.baseline, own: own})
+    return replace(report, sheet=_joined(report, report.sheet, newer) if report.sheet else newer)
+
+
+def _joined(report: RunReport, earlier: Sheet, newer: Sheet) -> Sheet:
+    was, now = (
+        [(footprint.macs, footprint.size.parameters) for footprint in sheet.footprints.values()]
+        for sheet in (earlier, newer)
+    )
+    if was != now:
+        warnings.warn(
+            f"The latencies that {report.name} had are dropped: they are of other example inputs, or of another model "
+            f"({was[0][0]:,} MACs dense and {was[1][0]:,} pruned, now {now[0][0]:,} and {now[1][0]:,}).",
+            SecateurWarning,
+            stacklevel=4,
+        )
+        return newer
+    kept = _only(earlier, dict(zip(earlier.footprints, newer.footprints, strict=True)))
+    measurements = {_conditions(item): item for item in (*kept.measurements, *newer.measurements)}
+    tried = {item.comparison.runtime for item in newer.measurements} | {each.runtime for each in newer.refusals}
+    refusals = [each for each in kept.refusals if each.runtime not in tried]
+    return replace(newer, measurements=tuple(measurements.values()), refusals=(*refusals, *newer.refusals))
+
+
+def _conditions(item: Measurement) -> tuple[str, int, int]:
+    return item.comparison.runtime, item.batch, item.comparison.threads
 
 
 def _gather(history: History, plan: Plan | None, masks: Masks, settings: Mapping[str, Any], **rest: Any) -> RunReport:
@@ -87,20 +114,22 @@ def _what_was_done(plan: Plan | None, masks: Masks) -> str:
     return "Trained; nothing was pruned."
 
 
-def _only(sheet: Sheet, models: tuple[str, str]) -> Sheet:
-    """The sheet without the models of other runs."""
+def _only(sheet: Sheet, names: Mapping[str, str]) -> Sheet:
+    """The sheet without the models of other runs; `names` gives the dense model and the run's own their new ones."""
+    own, baseline = list(names)[1], names[sheet.baseline]
 
     def theirs(by_model: Mapping[str, T]) -> dict[str, T]:
-        return {model: by_model[model] for model in models if model in by_model}
+        return {new: by_model[old] for old, new in names.items() if old in by_model}
 
     def of_them(item: Measurement) -> Measurement:
         timings, notes = theirs(item.comparison.timings), theirs(item.comparison.notes)
-        comparison = replace(item.comparison, timings=timings, notes=notes)
+        comparison = replace(item.comparison, baseline=baseline, timings=timings, notes=notes)
         return replace(item, comparison=comparison, peak_megabytes=theirs(item.peak_megabytes))
 
     return replace(
         sheet,
+        baseline=baseline,
         footprints=theirs(sheet.footprints),
-        measurements=tuple(of_them(item) for item in sheet.measurements if models[1] in item.comparison.timings),
-        refusals=tuple(refusal for refusal in sheet.refusals if refusal.model in models),
+        measurements=tuple(of_them(item) for item in sheet.measurements if own in item.comparison.timings),
+        refusals=tuple(replace(each, model=names[each.model]) for each in sheet.refusals if each.model in names),
     )

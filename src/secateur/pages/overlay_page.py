@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secateur.base import UsageError, metric_text
-from secateur.bench import Timing
+from secateur import __version__
+from secateur.base import UsageError, metric_text, moment_now
 from secateur.loop import Record
-from secateur.pages.charts import COLOURS, GREY, as_text, interval, metric_axis, metric_interval, new_figure, where
+from secateur.pages.charts import COLOURS, GREY, as_text, error_bars, metric_axis, metric_interval, new_figure
+from secateur.pages.common_cost import CommonCost, Cost, common_cost
 from secateur.pages.page import save_page
 from secateur.pages.run_report import RunReport
 
@@ -18,38 +19,38 @@ from secateur.pages.run_report import RunReport
 @dataclass(frozen=True)
 class _Point:
     name: str
-    cost: Timing
-    """As a multiple of the dense model's; of a count, with an interval of no width."""
+    cost: Cost
     record: Record
 
-    @property
-    def cost_text(self) -> str:
-        return str(self.cost) if self.cost.rounds else f"{self.cost.ratio:.2f}"
 
-
-def save_overlay_page(reports: Mapping[str, RunReport], path: str | Path, links: Mapping[str, str]) -> None:
-    """`links` lead to the runs' own pages, by the same names as the reports."""
+def save_overlay_page(
+    reports: Mapping[str, RunReport], path: str | Path, links: Mapping[str, str], runtime: str | None = None
+) -> None:
+    """`links` lead to the runs' own pages, by the same names as the reports, where they have one."""
     metrics = {report.metric_name for report in reports.values()}
     if len(metrics) > 1:
         raise UsageError(
             f"The runs have different metrics ({', '.join(sorted(metrics))}); lay over runs of one metric."
         )
     metric = metrics.pop()
-    cost, by_run = _common_cost(reports)
-    runs = {name: _Point(name, by_run[name], report.records[-1]) for name, report in reports.items()}
-    dense_metrics = {report.before: report.dense for report in reports.values()}
-    dense = [_Point("dense", _exactly(1.0), record) for record in dense_metrics.values()]
-    points = [*runs.values(), *dense]
-    unbeaten = [points[i] for i in frontier([(point.cost.ratio, point.record.metric) for point in points])]
+    found = common_cost(reports, runtime)
+    runs = [_Point(name, found.runs[name], report.records[-1]) for name, report in reports.items()]
+    dense = [_Point("dense", found.dense[name], reports[name].dense) for name in found.dense]
+    points = [*runs, *dense]
+    unbeaten = [points[i] for i in frontier([(point.cost.middle, point.record.metric) for point in points])]
+    untried = _untried(runs, points, found)
     save_page(
         path,
         "overlay.html.j2",
         metric_name=metric,
         metric=lambda value: metric_text(metric, value),
-        cost=cost,
-        rows=[(report, runs[name], links[name]) for name, report in reports.items()],
+        found=found,
+        rows=[(report, point, links.get(point.name)) for point, report in zip(runs, reports.values(), strict=True)],
         unbeaten=unbeaten,
-        picture=_picture(list(runs.values()), dense, unbeaten, cost, metric),
+        untried=untried,
+        picture=_picture(runs, dense, unbeaten, untried, found, metric),
+        moment=moment_now(),
+        version=__version__,
     )
 
 
@@ -63,50 +64,62 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[int]:
     return best
 
 
-def _common_cost(reports: Mapping[str, RunReport]) -> tuple[str, Mapping[str, Timing]]:
-    """The first latency that all runs have under the same conditions; else their multiply-adds; else their sizes."""
-    by_title = {
-        name: {item.title: item.comparison[report.measured_name] for item in report.measurements}
-        for name, report in reports.items()
-    }
-    for item in next(iter(reports.values())).measurements:
-        if all(item.title in own for own in by_title.values()):
-            return f"latency in {where(item)}", {name: own[item.title] for name, own in by_title.items()}
-    macs = {name: _exactly(ratio) for name, report in reports.items() if (ratio := report.macs_ratio) is not None}
-    if macs.keys() == reports.keys():
-        return "MACs", macs
-    ratios = {name: each.size_after.parameters / max(each.size_before.parameters, 1) for name, each in reports.items()}
-    return "parameters", {name: _exactly(ratio) for name, ratio in ratios.items()}
-
-
-def _exactly(ratio: float) -> Timing:
-    return Timing(ratio, ratio, ratio, ratio, 0)
+def _untried(runs: Sequence[_Point], points: Sequence[_Point], found: CommonCost) -> dict[str, str]:
+    """Runs that others beat only in runtimes that they were not tried in themselves, and in which."""
+    untried = {}
+    for mine in runs:
+        beaten_in = {
+            point.cost.runtime
+            for point in points
+            if (mine.cost.middle, mine.record.metric) != (point.cost.middle, point.record.metric)
+            if point.cost.middle <= mine.cost.middle and point.record.metric >= mine.record.metric
+        }
+        if beaten_in and beaten_in.isdisjoint(found.tried_in[mine.name]):
+            untried[mine.name] = " or ".join(sorted(beaten_in))
+    return untried
 
 
 def _picture(
-    runs: Sequence[_Point], dense: Sequence[_Point], unbeaten: Sequence[_Point], cost: str, metric: str
+    runs: Sequence[_Point],
+    dense: Sequence[_Point],
+    unbeaten: Sequence[_Point],
+    untried: Collection[str],
+    found: CommonCost,
+    metric: str,
 ) -> Any:
-    kind = cost.partition(" ")[0]  # where it was measured is in the title, and a phone has no room for both
-    figure = new_figure("", f"{kind}, × dense", metric, 520, f"{metric} against {cost}, with the frontier")
+    figure = new_figure("", found.axis, metric, 520, f"{metric} against {found.title}, with the frontier")
     figure.add_scatter(
         name="frontier",
-        x=[point.cost.ratio for point in unbeaten],
+        x=[point.cost.middle for point in unbeaten],
         y=[point.record.metric for point in unbeaten],
         mode="lines",
         line={"color": COLOURS[2], "width": 2, "dash": "dash", "shape": "hv"},
         hoverinfo="skip",
     )
+    others = [point for point in runs if point not in unbeaten]
     for name, members, symbol, colour in (
         ("on the frontier", [point for point in runs if point in unbeaten], "star", COLOURS[0]),
-        ("beaten by another", [point for point in runs if point not in unbeaten], "circle-open", COLOURS[1]),
+        (
+            "beaten by another" if found.everywhere else "not on the frontier",
+            [point for point in others if point.name not in untried],
+            "circle-open",
+            COLOURS[1],
+        ),
+        (
+            "may be faster elsewhere",
+            [point for point in others if point.name in untried],
+            "square-open",
+            COLOURS[3],
+        ),
         ("dense", dense, "diamond", GREY),
     ):
         if members:
+            costs = [point.cost for point in members]
             figure.add_scatter(
                 name=name,
-                x=[point.cost.ratio for point in members],
+                x=[cost.middle for cost in costs],
                 y=[point.record.metric for point in members],
-                error_x=interval([point.cost for point in members]),
+                error_x=error_bars([(cost.low, cost.middle, cost.high) for cost in costs]),
                 error_y=metric_interval([point.record for point in members]),
                 text=[as_text(point.name) for point in members] if members is not dense else None,
                 hovertext=[_hover(point, metric) for point in members],
@@ -121,4 +134,7 @@ def _picture(
 
 
 def _hover(point: _Point, metric: str) -> str:
-    return f"<b>{as_text(point.name)}</b><br>{metric_text(metric, point.record.metric)}<br>{point.cost_text} × dense"
+    cost = point.cost
+    place = [f"{cost.latency} in {cost.runtime}, {cost.precision}"] if cost.latency else []
+    lines = [metric_text(metric, point.record.metric), *place, f"{cost.of_dense} × dense"]
+    return "<br>".join([f"<b>{as_text(point.name)}</b>", *map(as_text, lines)])

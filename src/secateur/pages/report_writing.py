@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os import fsencode
 from os.path import relpath
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from secateur.base import UsageError, require_within
+from secateur.base import NotWritten, SecateurError, UsageError, require_within
 from secateur.bench import Sheet
 from secateur.channels import Sensitivity
 from secateur.checkpoint import MANIFEST_FILE
@@ -30,6 +31,7 @@ def report(
     *what: str | Path | Result | Sensitivity | HardwareReport,
     sheet: Sheet | None = None,
     name: str | None = None,
+    runtime: str | None = None,
     out: str | Path | None = None,
 ) -> Path:
     """Writes a page: what a cut bought and what it cost. Returns its path.
@@ -37,12 +39,16 @@ def report(
     Args:
         what: the folder of a finished run, or several to compare: accuracy against latency, with the frontier
             marked. Or what `prune`, `sensitivity` or `hardware` returned.
-        sheet: for runs, what `measure` returned, with the dense model first. The folder of a run keeps it.
+        sheet: for runs, what `measure` returned, with the dense model first. The folder of a run keeps it, beside what
+            was measured in other runtimes, or with another batch or other threads.
         name: for a run, of its title and of its model on the sheet; by default that of its folder, or "pruned".
+        runtime: for several runs, where to compare their latencies; by default each in its fastest one.
         out: the file for the page. By default report.html, in the folder of a single run, otherwise here.
     """
     if (sheet, name) != (None, None) and not all(isinstance(each, str | Path | Result) for each in what):
         raise UsageError("A sheet and a name belong to runs; leave them out.")
+    if runtime is not None and len(what) < 2:
+        raise UsageError("A runtime is for comparing several runs, and a run's own page shows all; leave it out.")
     match what:
         case (Result() as result,):
             save_run_page(_measured(report_of(result, name or "pruned"), sheet), page := Path(out or PAGE_FILE))
@@ -51,34 +57,51 @@ def report(
         case (HardwareReport() as found,):
             save_hardware_page(found, page := Path(out or PAGE_FILE))
         case (str() | Path() as run,):
-            save_run_page(_report_of_folder(Path(run), name, sheet), page := Path(out or Path(run, PAGE_FILE)))
+            own = _report_of_folder(Path(run), name, sheet)
+            save_run_page(own, page := Path(out or Path(run, PAGE_FILE)))
+            if sheet is not None:
+                save_report(own, run)
         case _:
-            _report_together(what, sheet, name, page := Path(out or PAGE_FILE))
+            _report_together(what, sheet, name, runtime, page := Path(out or PAGE_FILE))
     return page
 
 
 def report_pruned(run: Path, name: str, settings: Mapping[str, Any], sheet: Sheet | None) -> Path:
-    """The page of a run that has just ended, in its folder; what the page shows is kept beside it."""
-    found = _measured(report_of_run(run, name, settings), sheet)
+    """The page of a run that has just ended, in its folder; what the page shows is kept beside it. The latencies stay
+    that `measure` added since the run first ended."""
+    found = report_of_run(run, name, settings)
+    with suppress(SecateurError):
+        earlier = load_report(run)
+        found = replace(found, sheet=earlier.sheet if earlier.records == found.records else None)
+    found = _measured(found, sheet)
     save_report(found, run)
     save_run_page(found, page := run / PAGE_FILE)
     return page
 
 
-def _report_together(what: Sequence[Any], sheet: Sheet | None, name: str | None, page: Path) -> None:
+def _report_together(
+    what: Sequence[Any], sheet: Sheet | None, name: str | None, runtime: str | None, page: Path
+) -> None:
     if not what or not all(isinstance(each, str | Path) for each in what):
         raise UsageError("Give folders of runs, or one thing that prune, sensitivity or hardware returned.")
     if name is not None:
         raise UsageError("Several runs are called like their folders; leave name out.")
     reports = {run: _report_of_folder(run, None, sheet) for run in dict.fromkeys(map(Path, what))}
-    for run, each in reports.items():
-        save_run_page(each, run / PAGE_FILE)  # the page of all links to them
     names = _names(list(reports))
-    save_overlay_page(
-        {names[run]: each for run, each in reports.items()},
-        page,
-        {names[run]: _link(run / PAGE_FILE, page) for run in reports},
-    )
+    links = {names[run]: _link(run / PAGE_FILE, page) for run, each in reports.items() if _has_page(run, each)}
+    save_overlay_page({names[run]: each for run, each in reports.items()}, page, links, runtime)
+    if sheet is not None:
+        for run, each in reports.items():
+            save_report(each, run)
+
+
+def _has_page(run: Path, found: RunReport) -> bool:
+    """Made anew; in a folder that cannot be written, whatever page is there."""
+    try:
+        save_run_page(found, run / PAGE_FILE)
+    except NotWritten:
+        return (run / PAGE_FILE).exists()
+    return True
 
 
 def _report_of_folder(run: Path, name: str | None, sheet: Sheet | None) -> RunReport:
@@ -89,10 +112,7 @@ def _report_of_folder(run: Path, name: str | None, sheet: Sheet | None) -> RunRe
     else:
         found = load_report(run)
         found = replace(found, name=name or found.name)
-    if sheet is not None:
-        found = with_sheet(found, sheet)
-        save_report(found, run)
-    return found
+    return _measured(found, sheet)
 
 
 def _measured(found: RunReport, sheet: Sheet | None) -> RunReport:

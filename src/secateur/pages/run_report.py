@@ -23,7 +23,7 @@ from secateur.base import (
     to_json,
     write_text,
 )
-from secateur.bench import Machine, Measurement, Sheet
+from secateur.bench import Machine, Measurement, Refusal, Sheet
 from secateur.loop import History
 from secateur.pages.earlier_report import from_version_1
 from secateur.plans import GroupCut
@@ -90,6 +90,21 @@ class RunReport(History):
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         return self.sheet.measurements if self.sheet else ()
+
+    @property
+    def headline(self) -> Measurement | None:
+        """In the runtime that the run was pruned for, if it was measured there; then with the same batch and threads,
+        then the first."""
+
+        def as_in_run(item: Measurement) -> list[bool]:
+            own = {"runtime": item.comparison.runtime, "batch": item.batch, "threads": item.comparison.threads}
+            return [self.settings.get(setting) == str(value) for setting, value in own.items()]
+
+        return max(self.measurements, key=as_in_run, default=None)
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        return self.sheet.refusals if self.sheet else ()
 
     @property
     def measured_name(self) -> str:

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from secateur.base import cache_folder, interruptible, read_json, uninterrupted, write_text
+from secateur.base import cache_folder, interruptible, read_json, uninterrupted, write_cache
 from secateur.bench import find_runtime, this_machine, time_in_turns, torch_threads
 from secateur.channels.costs import Costs, Term
 from secateur.channels.target.single_layer import lone_layer
@@ -47,6 +47,7 @@ class LatencyTable:
 
     def measure(self, slots: Sequence[LayerSlot], begin: Callable[[str], object]) -> None:
         """Times every layer of the slots over its grid of widths, unless it is known already."""
+        known = len(self._seconds)
         for dense in self.families(slots):
             begin(str(dense))
             axes = _axes([slot for slot in slots if slot.dense == dense])
@@ -56,7 +57,8 @@ class LatencyTable:
                 self._seconds.update(zip(map(_key, unknown), self._time(unknown), strict=True))
             rates = np.array([self._seconds[_key(layer)] / layer.macs for layer in points])
             self._grids[dense] = _Grid(axes, rates.reshape([len(axis) for axis in axes]))
-        write_text(self._path, json.dumps({"seconds": self._seconds}))
+        if len(self._seconds) > known:
+            write_cache(self._path, json.dumps({"seconds": self._seconds}))
 
     @staticmethod
     def families(slots: Sequence[LayerSlot]) -> list[Layer]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import warnings
 
-from secateur.base import SecateurError, SecateurWarning, write_text
+from secateur.base import write_cache
 from secateur.bench import Machine, hardware_file, read_hardware_file
 from secateur.studies.machine.hardware_report import HardwareReport
 from secateur.studies.machine.machine_study import study_hardware
@@ -35,8 +34,4 @@ def load_cached(machine: Machine | None = None) -> HardwareReport | None:
 
 
 def save_cached(report: HardwareReport) -> None:
-    """Minutes of measuring are not thrown away because the cache cannot be written: that is only a warning."""
-    try:
-        write_text(hardware_file(report.machine), json.dumps(report.to_json()))
-    except SecateurError as error:
-        warnings.warn(f"The measurements are not kept for the next time: {error}", SecateurWarning, stacklevel=3)
+    write_cache(hardware_file(report.machine), json.dumps(report.to_json()))

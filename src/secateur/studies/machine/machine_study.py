@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 import torch
 
 from secateur import __version__
-from secateur.base import SecateurError, steps
+from secateur.base import SecateurError, moment_now, steps
 from secateur.bench import KINDS, Timer, this_machine, time_in_turns, torch_threads
 from secateur.examples import Encoder, MobileNetV2, ResNet18, SmallResNet
 from secateur.studies.machine.ablation import time_ablation
@@ -73,7 +72,7 @@ def study_hardware(
     runtimes = extent.runtimes or runtimes_here()
     started = time.monotonic()
     machine = this_machine()  # before the load that measuring makes
-    moment = datetime.now().astimezone().isoformat(" ", "minutes")
+    moment = moment_now()
     products = [(size, batch) for size in extent.sizes for batch in extent.batches]
     total = len(products) + 2 + len(runtimes) * (2 + len(extent.networks) + len(KINDS)) + len(extent.networks)
     refused = refused_formats()
