@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import secateur
 from secateur.bench.size import ModelSize
 from secateur.bench.timing import Timing
 from secateur.commands.app import main
+from secateur.commands.one_sentence import errors_in_one_sentence
 from secateur.loop.result import Record, Result
 from secateur.pages.curve import save_curve
 from secateur.pages.demo_console import rule_of_thumb, speed_verdict
@@ -30,6 +32,15 @@ BRIEF = SHORT_TIMINGS + MAIN
 
 def run(*args: str, command: str = MAIN, **options: Any) -> subprocess.CompletedProcess[str]:
     return Program(command, *args, **options).wait()
+
+
+def test_a_warning_is_told_once_whatever_filters_libraries_set(capsys: pytest.CaptureFixture[str]) -> None:
+    with errors_in_one_sentence(False, ""):
+        for sentence in ("It is read-only.", "It is read-only.", "It is large."):
+            with warnings.catch_warnings():
+                warnings.simplefilter("always")
+                warnings.warn(sentence, secateur.SecateurWarning, stacklevel=1)
+    assert capsys.readouterr().err == "secateur: warning: It is read-only.\nsecateur: warning: It is large.\n"
 
 
 def test_the_help_of_every_command_has_an_example_and_loads_nothing_heavy() -> None:

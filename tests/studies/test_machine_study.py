@@ -292,6 +292,20 @@ def test_the_function_measures_once_and_then_returns_what_it_kept(command: list[
 
 
 @pytest.mark.filterwarnings("default::secateur.SecateurWarning")
+def test_folders_that_cannot_be_written_cost_nothing_that_was_measured(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(app, ["hardware", "-o", "file/page.html"])
+    assert done.exit_code == 1
+    assert "channels" in done.stdout
+    assert "The charts are in" not in done.stdout
+    warning, error = done.stderr.splitlines()[-2:]
+    assert "not kept for the next time" in warning
+    assert "file/page.html could not be written" in error
+    assert "Free some space" not in done.stderr
+
+
+@pytest.mark.filterwarnings("default::secateur.SecateurWarning")
 def test_a_damaged_cache_is_measured_anew(command: list[str], tmp_path: Path) -> None:
     CliRunner().invoke(app, ["hardware"])
     (file,) = (tmp_path / "cache").iterdir()

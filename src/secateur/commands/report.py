@@ -32,7 +32,7 @@ def report(
 
     Several runs are compared: accuracy against milliseconds, with the frontier marked.
 
-    Example: secateur report runs/channels-50 runs/zeros-90 --runtime onnxruntime -o compared.html
+    Example: secateur report runs/channels-50 runs/zeros-90 -o compared.html
     """
     with errors_in_one_sentence(debug, "Stopped. A page that was there before is intact."):
         from secateur.pages import report as write_report
