@@ -26,6 +26,7 @@ from secateur.bench.timing import Timing
 from secateur.commands.report import report as report_command
 from secateur.pages.gather import report_of, with_sheet
 from secateur.pages.overlay_page import frontier, save_overlay_page
+from secateur.pages.run_charts import latency_chart
 from secateur.pages.run_page import save_run_page
 from secateur.pages.run_report import RunReport, load_report, save_report
 from tests.support.report_runs import EVIL, evil_report, evil_sheet, pruned, real_report, sheet, trained
@@ -140,6 +141,8 @@ def test_the_headline_is_in_the_runtime_that_the_run_was_pruned_for(tmp_path: Pa
         report = with_sheet(report, in_runtime(measured, *place))
     assert report.headline is report.measurements[2]
     assert "<p>onnxruntime, float32, batch 1, 2 threads; 95 % intervals.</p>" in page_of(report, tmp_path)
+    labels = latency_chart(report).layout.yaxis.ticktext
+    assert labels == ("onnxruntime, batch 1, 2 threads", "onnxruntime, batch 1", "sparse, batch 1, 2 threads")
     assert replace(report, settings={}).headline is report.measurements[0]
     assert replace(report, settings={"runtime": "openvino"}).headline is report.measurements[0]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from secateur.base import threads_text
 from secateur.bench import Measurement, Timing
 from secateur.loop import Record
 
@@ -78,7 +79,9 @@ def as_text(text: str) -> str:
 
 
 def where(measurement: Measurement) -> str:
-    return f"{measurement.comparison.runtime}, batch {measurement.batch}"
+    threads = measurement.comparison.threads
+    place = f"{measurement.comparison.runtime}, batch {measurement.batch}"
+    return place if threads == 1 else f"{place}, {threads_text(threads)}"
 
 
 def interval(timings: Sequence[Timing]) -> dict[str, Any]:
