@@ -9,16 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base.errors import UsageError
-from secateur.base.inputs import (
-    as_call,
-    batch_of,
-    found_in_batch,
-    in_signature_order,
-    input_tensors,
-    tensors_by_path,
-    tensors_in,
-)
+from secateur.base.inputs import as_call, batch_of, found_in_batch, in_signature_order, input_tensors
 from secateur.base.inputs import with_batch as resized
+from secateur.base.tensor_trees import tensors_by_path, tensors_in
 
 X, Y = torch.arange(6.0).reshape(3, 2), torch.arange(3)
 

@@ -46,7 +46,8 @@ def test_a_run_becomes_a_file_with_its_error_and_two_lines_that_open_it(folder: 
     done = CliRunner().invoke(app, ["run", "--to", "torch-export", "--task", "task.py"])
     assert done.exit_code == 0, done.output
     said, loading = done.stdout.split("\n\n")
-    assert said.startswith("run/model.pt2\nformat     torch.export, float32\nbatch      any\nsize ")
+    assert said.startswith("run/model.pt2\nformat     torch.export, float32\ninputs     x [batch, 4, 4, 4]\n")
+    assert "\noutputs    output\nbatch      any\nsize " in said
     assert "\nmax error  0.0e+00" in said
     assert max(map(len, said.splitlines())) <= 80
     assert "export: 1/1 writing torch.export, and comparing it with PyTorch" in done.stderr

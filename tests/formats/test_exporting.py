@@ -110,6 +110,8 @@ def test_inputs_by_name_and_outputs_in_a_tree(to: str, tmp_path: Path) -> None:
     exported = export(TwoInputs(), inputs, tmp_path / f"model{SUFFIXES[to]}", to=to, progress=False)
     assert exported.any_batch
     assert exported.max_error < 1e-5
+    assert exported.inputs == {"x": ["batch", 3], "y": ["batch", 3], "scale": []}
+    assert exported.outputs == ("difference", "all.0", "all.1")
 
 
 def tiny_bert() -> BertForSequenceClassification:
@@ -164,7 +166,9 @@ class Adds(nn.Module):
 def tampered(to: str, wrong: nn.Module) -> Any:
     """A writer of another model's weights."""
     write = FORMATS[to].write
-    return dataclasses.replace(FORMATS[to], write=lambda model, x, path, any_batch: write(wrong, x, path, any_batch))
+    return dataclasses.replace(
+        FORMATS[to], write=lambda model, interface, path, free: write(wrong, interface, path, free)
+    )
 
 
 @pytest.mark.parametrize("to", SUFFIXES)
@@ -194,7 +198,9 @@ def test_infinities_agree_and_nans_do_not(tmp_path: Path, monkeypatch: pytest.Mo
     assert export(NoNumber(fails=False), x, path, to="torch-export", progress=False).max_error == 0
     path.unlink()
     monkeypatch.setitem(FORMATS, "torch-export", tampered("torch-export", NoNumber(fails=True)))
-    with pytest.raises(SecateurError, match="output 2 of 2 with batch 2 differs from PyTorch's in its shape or NaNs"):
+    with pytest.raises(
+        SecateurError, match="2 of 2 with batch 2, sequence 3 differs from PyTorch's in its shape or NaNs"
+    ):
         export(NoNumber(fails=False), x, path, to="torch-export", progress=False)
     assert not list(tmp_path.iterdir())
 

@@ -222,7 +222,7 @@ def written_once(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     def broken(source: Path, target: Path, calibration: Any) -> None:
         raise RuntimeError("broken")
 
-    def copy(model: nn.Module, x: Any, path: Path, any_batch: bool) -> None:
+    def copy(model: nn.Module, interface: Any, path: Path, free: Any) -> None:
         path.write_bytes(stored.read_bytes())
 
     monkeypatch.setitem(FORMATS, "onnx", dataclasses.replace(quantiser("onnx", broken), write=copy))

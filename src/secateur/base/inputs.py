@@ -1,8 +1,8 @@
-"""What a model is called with: example inputs as the user gives them, their batch, and the tensors in anything."""
+"""What a model is called with: example inputs as the user gives them, and their batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any
 
@@ -12,10 +12,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from secateur.base.errors import UsageError
 from secateur.base.interrupts import interruptible, uninterrupted
+from secateur.base.loss_arguments import without_loss_arguments
 from secateur.base.models import evaluating
-
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-"""Those of `model(*args, **kwargs)`."""
+from secateur.base.tensor_trees import Arguments, tensors_in
 
 
 def as_call(example_inputs: Any) -> Arguments:
@@ -34,11 +33,6 @@ def as_call(example_inputs: Any) -> Arguments:
         f"example_inputs is a {type(example_inputs).__name__}; "
         "pass a tensor, a tuple of arguments, or a dict of keyword arguments of the model."
     )
-
-
-def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-    """The same arguments for one pass: a model may write to its inputs."""
-    return tree_map(lambda item: item.clone() if isinstance(item, Tensor) else item, (args, kwargs))  # type: ignore[no-any-return]
 
 
 def input_tensors(example_inputs: Any) -> list[Tensor]:
@@ -75,7 +69,8 @@ def in_signature_order(model: nn.Module, example_inputs: Any) -> Any:
 def found_in_batch(
     model: nn.Module, loss: Callable[[nn.Module, Any], Any], batch: Any
 ) -> tuple[Any, ...] | dict[str, Any]:
-    """What `loss` gives the model for the batch, two samples of it where the model takes that."""
+    """What `loss` gives the model for the batch, two samples of it where the model takes that, without labels and the
+    like."""
     calls: list[Arguments] = []
     with uninterrupted(), evaluating(model), torch.no_grad():
         hook = model.register_forward_pre_hook(lambda module, *call: calls.append(call), with_kwargs=True)
@@ -83,6 +78,7 @@ def found_in_batch(
             interruptible(loss, model, batch)
             args, kwargs = calls[0] if calls else ((), {})
             args, kwargs = interruptible(_shortened, model, args, kwargs)
+            args, kwargs = interruptible(without_loss_arguments, model, args, kwargs) if calls else (args, kwargs)
         finally:
             hook.remove()
     if not calls:
@@ -104,29 +100,3 @@ def _shortened(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     except Exception:  # the first dimension is not that of the samples, after all
         return args, kwargs
     return few_args, few_kwargs
-
-
-def tensors_in(tree: Any, objects: bool = True) -> Iterator[Tensor]:
-    """The tensors in nested lists and dicts, and with `objects` in the attributes of whatever else there is."""
-    return (tensor for _, tensor in tensors_by_path(tree, objects))
-
-
-def tensors_by_path(tree: Any, objects: bool = True, path: str = "", depth: int = 8) -> Iterator[tuple[str, Tensor]]:
-    """The same, each with its way there: keys, fields and indices with dots in between; "" for the tree itself."""
-    if isinstance(tree, Tensor):
-        yield path, tree
-    elif depth == 0 or tree is None or isinstance(tree, str | bytes | int | float | type | nn.Module):
-        return
-    elif objects or isinstance(tree, Mapping | list | tuple | set | frozenset):
-        for name, item in _parts_of(tree):
-            yield from tensors_by_path(item, objects, f"{path}.{name}" if path else str(name), depth - 1)
-
-
-def _parts_of(tree: Any) -> Iterable[tuple[Any, Any]]:
-    if isinstance(tree, Mapping):
-        return tree.items()
-    if isinstance(tree, list | tuple | set | frozenset):
-        fields = getattr(tree, "_fields", ())
-        return zip(fields if len(fields) == len(tree) else range(len(tree)), tree, strict=True)
-    slots = [name for kind in type(tree).__mro__ for name in getattr(kind, "__slots__", ())]
-    return {**{name: getattr(tree, name, None) for name in slots}, **getattr(tree, "__dict__", {})}.items()

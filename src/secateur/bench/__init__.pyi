@@ -20,6 +20,7 @@ from secateur.bench.machine import this_machine as this_machine
 from secateur.bench.matching import Agreement as Agreement
 from secateur.bench.matching import Expected as Expected
 from secateur.bench.matching import agreement as agreement
+from secateur.bench.matching import expect as expect
 from secateur.bench.matching import expected_outputs as expected_outputs
 from secateur.bench.matching import require_agreement as require_agreement
 from secateur.bench.onnx_layers import Node as Node
@@ -42,6 +43,7 @@ from secateur.bench.size import ModelSize as ModelSize
 from secateur.bench.size import count_macs as count_macs
 from secateur.bench.size import measure_size as measure_size
 from secateur.bench.timing import Timing as Timing
+from secateur.bench.to_onnx import BoundaryNames as BoundaryNames
 from secateur.bench.to_onnx import write_onnx as write_onnx
 from secateur.bench.turns import NULL_CONTROL as NULL_CONTROL
 from secateur.bench.turns import BoundCall as BoundCall

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,17 +21,14 @@ class Expected:
 
     inputs: Any
     outputs: Sequence[np.ndarray]
-
-    @property
-    def batch(self) -> int:
-        return batch_of(self.inputs)
+    sizes: Mapping[str, int]
+    """Of the inputs' axes that may change, by name, such as the batch."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The largest differences found, over all batches that were compared and all outputs."""
+    """The largest differences found, over all sizes that were compared and all outputs."""
 
-    batches: tuple[int, ...]
     absolute: float
     relative: float
     """To the largest number of the output; infinite where the outputs do not even compare."""
@@ -42,19 +39,20 @@ class Agreement:
 def expected_outputs(model: nn.Module, example_inputs: Any) -> list[Expected]:
     """On the example inputs first, then on one example and on one more than there are, where the model itself takes so
     many."""
-    own, found = batch_of(example_inputs), [_expected(model, example_inputs)]
+    own = batch_of(example_inputs)
+    found = [expect(model, example_inputs, {"batch": own})]
     for batch in (1, own + 1) if own else ():
         with suppress(UsageError):
             if batch != own:
-                found.append(_expected(model, with_batch(example_inputs, batch)))
+                found.append(expect(model, with_batch(example_inputs, batch), {"batch": batch}))
     return found
 
 
-def _expected(model: nn.Module, example_inputs: Any) -> Expected:
+def expect(model: nn.Module, example_inputs: Any, sizes: Mapping[str, int]) -> Expected:
     inputs = in_signature_order(model, example_inputs)
     remedy = "pass inputs that model(…) accepts, as a tensor, a tuple or a dict of keyword arguments."
     with explaining("The model failed on the example inputs", remedy):
-        return Expected(inputs, RUNTIMES["eager"].load(model, inputs, 1).outputs(inputs))
+        return Expected(inputs, RUNTIMES["eager"].load(model, inputs, 1).outputs(inputs), sizes)
 
 
 def agreement(loaded: Loaded, expected: Sequence[Expected]) -> Agreement:
@@ -70,8 +68,9 @@ def agreement(loaded: Loaded, expected: Sequence[Expected]) -> Agreement:
             own_absolute, own_relative = difference(wanted, found)
             absolute = max(absolute, own_absolute)
             if own_relative > relative:
-                relative, where = own_relative, f"output {i + 1} of {len(outputs)} with batch {each.batch}"
-    return Agreement(tuple(each.batch for each in expected), absolute, relative, where)
+                sizes = ", ".join(f"{name} {size}" for name, size in each.sizes.items())
+                relative, where = own_relative, f"output {i + 1} of {len(outputs)} with {sizes}"
+    return Agreement(absolute, relative, where)
 
 
 def require_agreement(found: Agreement, precision: str, runtime: str) -> None:

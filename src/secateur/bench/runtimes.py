@@ -213,8 +213,9 @@ def open_in_onnxruntime(model: Path | bytes, threads: int) -> Loaded:
     return Loaded(bind, _PRECISIONS.get(precision, precision), cpu_clock(threads), list)
 
 
-def open_in_openvino(model: Path | bytes, threads: int) -> Loaded:
-    """`bind` takes the inputs of the graph, in order, and compiles it for just their shapes."""
+def open_in_openvino(model: Path | bytes, threads: int, fitted: bool = True) -> Loaded:
+    """`bind` takes the inputs of the graph, in order, and with `fitted` compiles it for just their shapes, which makes
+    it faster."""
     import openvino
 
     settings = {
@@ -231,7 +232,7 @@ def open_in_openvino(model: Path | bytes, threads: int) -> Loaded:
     def bind(example_inputs: Any) -> BoundCall:
         arrays = _arrays(example_inputs, network.inputs)
         fitting = compiled
-        if network.is_dynamic():
+        if fitted and network.is_dynamic():
             fixed = network.clone()
             fixed.reshape({i: openvino.PartialShape(list(array.shape)) for i, array in enumerate(arrays)})
             fitting = core.compile_model(fixed, "CPU", settings)

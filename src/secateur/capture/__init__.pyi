@@ -16,6 +16,8 @@ from secateur.capture.expressions import substitute as substitute
 from secateur.capture.forward import capture as capture
 from secateur.capture.forward import recorded as recorded
 from secateur.capture.forward import state_tensors as state_tensors
+from secateur.capture.free_axes import FreeAxis as FreeAxis
+from secateur.capture.free_axes import batch_axes as batch_axes
 from secateur.capture.isolation import plain_execution as plain_execution
 from secateur.capture.program import TracedCall as TracedCall
 from secateur.capture.program import call_to_trace as call_to_trace

@@ -1,32 +1,29 @@
-"""How torch traces a model to export it: the call, a batch that may change, silence, and errors in one sentence."""
+"""How torch traces a model to export it: the call, sizes that may change, silence, and errors in one sentence."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch import nn
 
 from secateur.base import (
     SecateurError,
     UsageError,
     as_call,
-    batch_of,
     copied,
     evaluating,
     in_brief,
     in_signature_order,
-    with_batch,
 )
+from secateur.capture.free_axes import FreeAxis, names_of_axes
 from secateur.capture.isolation import one_at_a_time
 
 
@@ -35,25 +32,16 @@ class TracedCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     dynamic_shapes: dict[str, Any] | None
-    """For each argument by name, which of its axes is the batch; None where all sizes are fixed."""
+    """For each argument by name, the names of those axes that may change; None where all sizes are fixed."""
 
 
-def call_to_trace(model: nn.Module, example_inputs: Any, any_batch: bool) -> TracedCall:
-    if not any_batch:
-        return TracedCall(*copied(*as_call(in_signature_order(model, example_inputs))), None)
-    # A size of 1 would be taken for one that never changes.
-    several = with_batch(example_inputs, max(2, batch_of(example_inputs)))
-    args, kwargs = copied(*as_call(in_signature_order(model, several)))
-    return TracedCall(args, kwargs, _batch_axes(model, args, kwargs, batch_of(several)))
-
-
-def _batch_axes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], batch: int) -> dict[str, Any]:
-    def axes(value: Any) -> Any:
-        fits = isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == batch
-        return {0: torch.export.Dim.DYNAMIC} if fits else None
-
-    arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-    return {name: tree_map(axes, value) for name, value in arguments.items()}
+def call_to_trace(model: nn.Module, example_inputs: Any, free: Sequence[FreeAxis]) -> TracedCall:
+    inputs = in_signature_order(model, example_inputs)
+    for axis in free:
+        if axis.size == 1:  # would be taken for a size that never changes
+            inputs = axis.resized(inputs, 2)
+    args, kwargs = copied(*as_call(inputs))
+    return TracedCall(args, kwargs, names_of_axes(model, args, kwargs, free) if free else None)
 
 
 @contextlib.contextmanager

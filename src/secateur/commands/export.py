@@ -9,10 +9,16 @@ import typer
 
 from secateur.commands.one_sentence import errors_in_one_sentence, users_errors_in_one_sentence
 
+DYNAMIC = ["batch", "sequence"]
+
 
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.", show_default=False)],
     to: Annotated[str, typer.Option(help="onnx, openvino or torch-export.")] = "onnx",
+    dynamic: Annotated[
+        list[str],
+        typer.Option(help="Axes that may change: batch, sequence, image (height and width), or none. May be repeated."),
+    ] = DYNAMIC,
     int8: Annotated[
         bool, typer.Option("--int8", help="Compute in int8, calibrated on train_data() and judged on eval_data().")
     ] = False,
@@ -48,6 +54,7 @@ def export(
                 source.example_inputs(),
                 out or run / f"model{'.int8' if int8 else ''}{suffix}",
                 to=to,
+                dynamic=[] if dynamic == ["none"] else dynamic,
                 int8=int8,
                 **data,
             )

@@ -69,10 +69,16 @@ class Exported:
     """Of the weights."""
     file_bytes: int
     """Of all files, where there are several."""
-    batches: tuple[int, ...]
-    """The batches on which the file was compared with PyTorch."""
-    fixed_because: str | None
-    """Why the file takes the batch of the example only; None if it takes any."""
+    inputs: dict[str, list[int | str]]
+    """Their shapes, by the names that the model gives them; an axis that may change has a name in place of a size."""
+    outputs: tuple[str, ...]
+    """Their names."""
+    left_out: tuple[str, ...]
+    """Arguments in the example inputs that only the loss needs, such as labels."""
+    compared: tuple[dict[str, int], ...]
+    """The sizes of each axis, such as the batch, with which the file was compared with PyTorch; the example's first."""
+    fixed_because: dict[str, str]
+    """For each axis that has the example's size only, why."""
     max_error: float
     """The largest difference of any output from PyTorch's."""
     relative_error: float
@@ -83,26 +89,44 @@ class Exported:
 
     @property
     def any_batch(self) -> bool:
-        return self.fixed_because is None
+        return "batch" not in self.fixed_because
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The batches on which the file was compared with PyTorch."""
+        return tuple(sizes["batch"] for sizes in self.compared)
 
     def __str__(self) -> str:
         megabytes = f"{self.file_bytes / 1e6:.2f} MB"
         if self.int8 is not None:
             megabytes = f"{self.int8.bytes_before / 1e6:.2f} → {megabytes}"
-        batch = f"{self.batches[0]} only" if self.batches[0] else "none"
         rows = [
             ("format", f"{self.format}, {self.precision}"),
-            ("batch", "any" if self.any_batch else f"{batch}: {self.fixed_because}"),
+            ("inputs", ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in self.inputs.items())),
+            ("outputs", ", ".join(self.outputs)),
+            *([("left out", f"{', '.join(self.left_out)}: only the loss needs it")] if self.left_out else []),
+            *((name, self._allowed(name, size)) for name, size in self.compared[0].items()),
             ("size", megabytes),
             ("max error", f"{self.max_error:.1e}, {self.relative_error:.1e} of the largest output, against PyTorch"),
-            ("run in", f"{self.runtime}, batch {', '.join(map(str, sorted(self.batches)))}"),
+            ("run in", ", ".join([self.runtime, *map(self._sizes, self.compared[0])])),
         ]
         return "\n".join([str(self.path), *aligned([*rows, *(self.int8.rows() if self.int8 else [])])])
+
+    def _allowed(self, axis: str, size: int) -> str:
+        return (
+            f"{size or 'none'}{' only' if size else ''}: {self.fixed_because[axis]}"
+            if axis in self.fixed_because
+            else "any"
+        )
+
+    def _sizes(self, axis: str) -> str:
+        return f"{axis} {', '.join(map(str, sorted({sizes[axis] for sizes in self.compared})))}"
 
     def to_json(self) -> dict[str, Any]:
         return {
             **asdict(self),
             "path": str(self.path),
             "any_batch": self.any_batch,
+            "batches": self.batches,
             "int8": self.int8.to_json() if self.int8 else None,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from torch import nn
 
 from secateur.base import UsageError, evaluating, interruptible, require_module, steps, uninterrupted, unwrap
 from secateur.capture import state_tensors, without_random_effects
+from secateur.formats.axis_search import DYNAMIC, require_kinds
 from secateur.formats.checked_file import CheckedFile, write_and_compare
 from secateur.formats.exported import Exported, Int8
-from secateur.formats.file_model import Interface
+from secateur.formats.interface import Interface
 from secateur.formats.known_formats import Format, find_format
 from secateur.formats.placing import placed_when_done
 from secateur.formats.quantising import quantise
@@ -26,6 +28,7 @@ def export(
     path: str | Path,
     *,
     to: str = "onnx",
+    dynamic: Collection[str] = DYNAMIC,
     int8: bool = False,
     calibration_data: Any = None,
     eval_data: Any = None,
@@ -34,14 +37,17 @@ def export(
 ) -> Exported:
     """Writes `model` in evaluation mode; it stays as it is.
 
-    The file is run in its runtime on the example inputs, and on other batches where it takes any, and gets its name
-    only if it computes there what PyTorch computes.
+    The file is run in its runtime on the example inputs, and with other sizes of every axis that may change, and gets
+    its name only if it computes there what PyTorch computes.
 
     Args:
         model: the model, cut or masked or neither; zeros are written like any number.
         example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments; the first axis is the batch.
+            What only the model's loss needs, such as labels, is left out.
         path: the file, ending in .onnx, .xml (its weights go to a .bin beside it) or .pt2.
         to: "onnx", "openvino" or "torch-export".
+        dynamic: which axes of the inputs may change, where the model allows it: "batch", "sequence", "image" (height
+            and width); () for none. Others have the example's size.
         int8: whether the file computes in int8; this needs the data below.
         calibration_data: for int8, what to find its ranges on, such as the training data; about 300 examples are used.
         eval_data: for int8, what `metric` judges the float and the int8 file on.
@@ -51,6 +57,7 @@ def export(
     require_module(model)
     chosen, target, own = find_format(to), Path(path), unwrap(model)
     _require_possible(own, chosen, target)
+    require_kinds(dynamic)
     _require_data(chosen, int8, calibration_data, eval_data, metric)
     with (
         steps(4 if int8 else 1, "export", progress) as begin,
@@ -62,12 +69,12 @@ def export(
     ):
         torch.manual_seed(0)  # data in random order calibrate int8 alike every time
         begin(f"writing {chosen.title}, and comparing it with PyTorch")
+        interface = interruptible(Interface, own, example_inputs)
         if not int8:
-            return _exported(target, interruptible(write_and_compare, own, example_inputs, chosen, file))
+            return _exported(target, interruptible(write_and_compare, own, interface, chosen, file, dynamic))
         with tempfile.TemporaryDirectory() as folder:
-            dense = interruptible(write_and_compare, own, example_inputs, chosen, Path(folder) / target.name)
-            interface = Interface(own, dense.expected[0].inputs)
-            written, costs = interruptible(quantise, dense, file, interface, calibration_data, eval_data, metric, begin)
+            dense = interruptible(write_and_compare, own, interface, chosen, Path(folder) / target.name, dynamic)
+            written, costs = interruptible(quantise, dense, file, calibration_data, eval_data, metric, begin)
             return _exported(target, written, costs)
 
 
@@ -99,7 +106,10 @@ def _exported(target: Path, written: CheckedFile, int8: Int8 | None = None) -> E
         runtime=written.format.runtime_and_version,
         precision=written.precision,
         file_bytes=written.file_bytes,
-        batches=written.found.batches,
+        inputs=written.shapes,
+        outputs=tuple(written.interface.names.outputs),
+        left_out=tuple(written.interface.left_out),
+        compared=tuple(dict(each.sizes) for each in written.expected),
         fixed_because=written.fixed_because,
         max_error=written.found.absolute,
         relative_error=written.found.relative,

@@ -2,52 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch import nn
 
-from secateur.base import SecateurError, UsageError, as_call, explaining
+from secateur.base import SecateurError, UsageError, explaining
 from secateur.bench import Loaded
+from secateur.formats.interface import Interface
 from secateur.loop import Metric
-
-
-class Interface:
-    """How a model is called, and what it returns: a file only knows its tensors, in order."""
-
-    def __init__(self, model: nn.Module, inputs: Any) -> None:
-        """Runs the model once on the inputs, in signature order, that it is exported with."""
-        self._signature = inspect.signature(model.forward)
-        self._inputs = inputs
-        args, kwargs = as_call(inputs)
-        self._leaves, self._spec = tree_flatten(model(*args, **kwargs))
-
-    def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The arguments of a call that the file takes, in the form of the example; labels, for one, are left out."""
-        bound = self._signature.bind(*args, **kwargs)
-        if isinstance(self._inputs, Mapping):
-            given = {**bound.arguments, **bound.kwargs}
-            if missing := [name for name in self._inputs if given.get(name) is None]:
-                raise UsageError(
-                    f"The metric calls the model without {missing[0]}, which the exported file takes; "
-                    "export with the inputs that the metric uses."
-                )
-            return {name: given[name] for name in self._inputs}
-        wanted = len(as_call(self._inputs)[0])
-        if len(bound.args) < wanted:
-            raise UsageError(
-                f"The metric calls the model with {len(bound.args)} inputs, and the exported file takes {wanted}; "
-                "export with the inputs that the metric uses."
-            )
-        return bound.args[:wanted]
-
-    def outputs(self, tensors: list[Tensor]) -> Any:
-        """The tensors in the form in which the model returns its own."""
-        found = iter(tensors)
-        return tree_unflatten([next(found) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves], self._spec)
 
 
 class _NoSuchPart(UsageError, AttributeError):

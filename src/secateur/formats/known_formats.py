@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from torch.utils._pytree import tree_leaves
 
 from secateur.base import UsageError, require_one_of
 from secateur.bench import RUNTIMES, Loaded, open_in_onnxruntime, open_in_openvino, write_onnx
+from secateur.capture import FreeAxis
 from secateur.formats.int8_onnx import quantise_onnx
 from secateur.formats.int8_openvino import quantise_openvino
+from secateur.formats.interface import Interface
 from secateur.formats.to_openvino import write_openvino
 from secateur.formats.to_torch import open_program, write_program
 
@@ -38,13 +41,15 @@ class Format:
     title: str
     suffix: str
     runtime_name: str
-    write: Callable[[nn.Module, Any, Path, bool], None]
-    """From a model, example inputs, a path, and whether the file shall take a batch of any size."""
+    write: Callable[[nn.Module, Interface, Path, Sequence[FreeAxis]], None]
+    """From a model, what crosses its boundary, a path, and the axes of the inputs that may change."""
     open: Callable[[Path, int], Loaded]
-    """From a path and a number of threads."""
+    """From a path and a number of threads, as `loading_lines` do."""
     loading_lines: str
     """Two lines of Python that open the file `{path}`, a string in quotes, and import `{classes}`, if any, before."""
     quantiser: Quantiser | None = None
+    open_to_time: Callable[[Path, int], Loaded] | None = None
+    """Like `open`, but for the sizes of one call, where that is faster."""
 
     @property
     def runtime_and_version(self) -> str:
@@ -82,6 +87,10 @@ def _imports(tree: Any) -> str:
 _KNOWN_MODULES = ("builtins", "collections", "torch", "__main__")
 
 
+def _write_onnx(model: nn.Module, interface: Interface, path: Path, free: Sequence[FreeAxis]) -> None:
+    write_onnx(model, interface.example, path, free, interface.names)
+
+
 def find_format(name: str) -> Format:
     require_one_of("format", name, FORMATS)
     found = FORMATS[name]
@@ -100,7 +109,7 @@ FORMATS = {
             "ONNX",
             ".onnx",
             "onnxruntime",
-            write_onnx,
+            _write_onnx,
             open_in_onnxruntime,
             "import onnxruntime\nsession = onnxruntime.InferenceSession({path})",
             Quantiser("onnxruntime", "onnxruntime", quantise_onnx),
@@ -111,9 +120,10 @@ FORMATS = {
             ".xml",
             "openvino",
             write_openvino,
-            open_in_openvino,
+            functools.partial(open_in_openvino, fitted=False),
             'import openvino\nmodel = openvino.compile_model({path}, "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})',
             Quantiser("nncf", "int8", quantise_openvino),
+            open_in_openvino,
         ),
         Format(
             "torch-export",

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from secateur.base import SecateurError, UsageError, batch_of, copy_of_model, in_brief, with_batch
 from secateur.bench import RUNTIMES, agreement, expected_outputs
-from secateur.capture import TracedCall, call_to_trace, tracing
+from secateur.capture import TracedCall, batch_axes, call_to_trace, tracing
 from secateur.sparse.nodes import value_of
 from secateur.sparse.trial_pass import leaving_no_trace
 
@@ -77,7 +77,7 @@ def capture_graph(model: nn.Module, example_inputs: Any) -> CapturedModel:
         model: in evaluation mode; its parameters become the graph's.
         example_inputs: of any batch.
     """
-    captured = graph_of(model, call_to_trace(model, example_inputs, any_batch=True))
+    captured = graph_of(model, call_to_trace(model, example_inputs, batch_axes(model, example_inputs)))
     _require_the_same(model, captured, example_inputs)
     return captured
 

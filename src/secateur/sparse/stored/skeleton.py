@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from secateur.base import SecateurError, UsageError, in_brief
-from secateur.capture import TracedCall, call_to_trace
+from secateur.capture import TracedCall, batch_axes, call_to_trace
 from secateur.checkpoint import (
     difference,
     holds_meta,
@@ -66,7 +66,7 @@ def _captured(model: nn.Module, example_inputs: Any) -> CapturedModel:
     if holds_meta(model):
         raise Misfit("it keeps tensors out of reach")
     try:
-        call = call_to_trace(model, example_inputs, any_batch=True)
+        call = call_to_trace(model, example_inputs, batch_axes(model, example_inputs))
         args, kwargs = tree_map(
             lambda item: _zeros_never_touched(item) if isinstance(item, Tensor) else item, (call.args, call.kwargs)
         )
