@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 
 import secateur
 from secateur.commands.export import export
+from secateur.commands.task_file import load_task
 from secateur.formats import quantising
 from tests.commands.test_task_file import TASK
+from tests.formats.test_exporting import tiny_bert
 from tests.support.models import ConvNet, blobs
 
 app = Typer(pretty_exceptions_enable=False)
@@ -72,6 +74,7 @@ def test_the_command_and_the_function_have_the_same_defaults() -> None:
     on_the_command_line, in_python = (signature(each).parameters for each in (export, secateur.export))
     for option in ("to", "int8"):
         assert on_the_command_line[option].default == in_python[option].default
+    assert tuple(on_the_command_line["dynamic"].default) == in_python["dynamic"].default
 
 
 @pytest.mark.parametrize(
@@ -80,6 +83,7 @@ def test_the_command_and_the_function_have_the_same_defaults() -> None:
         ("run --to onx --task task.py", "There is no format 'onx'; choose one of onnx, openvino, torch-export."),
         ("run --to torch-export --int8 --task task.py", "There is no int8 for torch-export"),
         ("run --to openvino --task task.py -o model.onnx", "model.onnx is no name for OpenVINO; let it end in .xml."),
+        ("run --dynamic bach --task task.py", "There is no kind of axis 'bach'; choose one of batch, sequence, image."),
         ("rum --task task.py", "There is no run in rum; did you mean run?"),
         ("rum", "There is no run in rum; did you mean run?"),
         (".", "There is no run in .; give a folder that prune wrote: --out, or run_dir in Python."),
@@ -95,3 +99,47 @@ def test_mistakes_get_one_sentence(args: str, words: str, folder: Path) -> None:
     assert "Traceback" not in done.stderr
     assert not done.stdout
     assert {file for file in folder.rglob("*") if file.suffix != ".pyc" and "__pycache__" not in file.name} <= files
+
+
+BERT_TASK = """
+import torch
+from tests.formats.test_exporting import tiny_bert as model
+
+
+def eval_data():
+    ids = torch.arange(48).reshape(6, 8) % 20
+    return [{"labels": torch.arange(6) % 2, "input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+
+
+train_data = eval_data
+"""
+
+
+def test_batches_by_name_without_example_inputs_give_a_file_without_labels(tmp_path: Path) -> None:
+    (tmp_path / "named.py").write_text(BERT_TASK)
+    data = load_task(tmp_path / "named.py").eval_data()
+    secateur.prune(
+        tiny_bert(), 0.5, finetune=1, progress=False, run_dir=tmp_path / "run", train_data=data, eval_data=data
+    )
+    path = tmp_path / "model.onnx"
+    done = CliRunner().invoke(app, [str(tmp_path / "run"), "--task", str(tmp_path / "named.py"), "-o", str(path)])
+    assert done.exit_code == 0, done.output
+    session = onnxruntime.InferenceSession(path)
+    found = {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
+    names = ("input_ids", "attention_mask")
+    assert found == {**{name: ["batch", "sequence"] for name in names}, "logits": ["batch", 2]}
+    assert ", sequence 7, 8\n" in done.stdout
+    model = secateur.load(tmp_path / "run", tiny_bert).eval()
+    inputs = {name: torch.ones(5, 3, dtype=torch.long) for name in names}
+    (logits,) = session.run(None, {name: x.numpy() for name, x in inputs.items()})
+    torch.testing.assert_close(torch.from_numpy(logits), model(**inputs).logits.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_axes_that_may_change_are_named_on_the_command_line(folder: Path) -> None:
+    options = ["--to", "torch-export", "--json", "--task", "task.py"]
+    done = CliRunner().invoke(app, ["run", "--dynamic", "none", *options])
+    assert json.loads(done.stdout)["inputs"] == {"x": [2, 4, 4, 4]}
+    done = CliRunner().invoke(app, ["run", "--dynamic", "image", "--dynamic", "batch", *options])
+    told = json.loads(done.stdout)
+    assert told["inputs"] == {"x": ["batch", 4, 4, 4]}
+    assert list(told["fixed_because"]) == ["height", "width"], "its linear layer counts them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,25 @@ def test_features_are_told_from_steps_by_the_model(tmp_path: Path) -> None:
     linear = export(nn.Linear(6, 4), torch.randn(2, 5, 6), path, to="torch-export", progress=False)
     assert linear.inputs == {"input": ["batch", "sequence", 6]}
     assert export(nn.Linear(6, 4), torch.randn(2, 6), path, to="torch-export", progress=False).fixed_because == {}
+
+
+@dataclass
+class Scored:
+    scores: Tensor
+    state: list[Tensor]
+
+
+class ReturnsDataclass(nn.Module):
+    def forward(self, x: Tensor) -> Scored:
+        return Scored(x + 1, [x - 1])
+
+
+def test_dataclasses_are_taken_apart_once_torch_knows_them(tmp_path: Path) -> None:
+    x, path = torch.ones(2, 3), tmp_path / "model.onnx"
+    with pytest.raises(UsageError, match=r"returns a Scored, .*; call torch.export.register_dataclass.Scored. first"):
+        export(ReturnsDataclass(), x, path, progress=False)
+    torch.export.register_dataclass(Scored)
+    assert export(ReturnsDataclass(), x, path, progress=False).outputs == ("scores", "state.0")
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,16 @@ class Exported:
             ("format", f"{self.format}, {self.precision}"),
             ("inputs", ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in self.inputs.items())),
             ("outputs", ", ".join(self.outputs)),
-            *([("left out", f"{', '.join(self.left_out)}: only the loss needs it")] if self.left_out else []),
+            *(
+                [
+                    (
+                        "left out",
+                        f"{', '.join(self.left_out)}: only the loss needs {'them' if self.left_out[1:] else 'it'}",
+                    )
+                ]
+                if self.left_out
+                else []
+            ),
             *((name, self._allowed(name, size)) for name, size in self.compared[0].items()),
             ("size", megabytes),
             ("max error", f"{self.max_error:.1e}, {self.relative_error:.1e} of the largest output, against PyTorch"),

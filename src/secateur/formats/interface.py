@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from secateur.base import (
     explaining,
     in_signature_order,
     tensors_by_path,
+    tensors_in,
     without_loss_arguments,
 )
 from secateur.bench import BoundaryNames
@@ -35,6 +37,7 @@ class Interface:
             outputs = model(*args, **kwargs)
         self._signature = inspect.signature(model.forward)
         self._leaves, self._spec = tree_flatten(outputs)
+        _require_known_containers(self._leaves)
         arguments = self._by_name(taken)
         self.example: Any = arguments if taken[1] else taken[0]
         """In the model's own order."""
@@ -68,6 +71,18 @@ class Interface:
         """The tensors in the form in which the model returns its own."""
         found = iter(tensors)
         return tree_unflatten([next(found) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves], self._spec)
+
+
+def _require_known_containers(leaves: Iterable[Any]) -> None:
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor) and next(tensors_in(leaf), None) is not None:
+            kind = type(leaf).__name__
+            remedy = "let it return tuples, lists and dicts of tensors"
+            if is_dataclass(leaf):
+                remedy = f"call torch.export.register_dataclass({kind}) first"
+            elif "Cache" in kind:
+                remedy = "set its config's use_cache to False"
+            raise UsageError(f"The model returns a {kind}, which torch's exporters do not take apart; {remedy}.")
 
 
 def _output_names(outputs: Any, taken: Iterable[str]) -> list[str]:
