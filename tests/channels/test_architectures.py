@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 import secateur
-from secateur.base.inputs import tensors_in
+from secateur.base.tensor_trees import tensors_in
 from secateur.channels.select import NothingToCut
 from tests.architectures import ARCHITECTURES
 from tests.architectures.registry import call

@@ -48,7 +48,7 @@ def cut_and_prove(name: str) -> float:
 
 
 def flat(outputs: object) -> list[torch.Tensor]:
-    from secateur.base.inputs import tensors_in
+    from secateur.base.tensor_trees import tensors_in
 
     return list(tensors_in(outputs))
 

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 from transformers import BertConfig, BertForSequenceClassification
 
-from secateur.base.inputs import as_call, copied
+from secateur.base.inputs import as_call
+from secateur.base.tensor_trees import copied
 from secateur.examples.mobilenet_v2 import InvertedResidual
 from secateur.examples.small_resnet import SmallResNet
 from secateur.sparse.engine import SparseEngine, sparse_engine
