@@ -136,6 +136,7 @@ def test_int8_that_costs_too_much_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_batches_by_name_with_labels_and_a_config_beside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A metric that asks for the device and gives the model its labels, which the file does not take."""
+    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     model = tiny_bert()
     tokens, labels = torch.randint(20, (12, 8)), torch.arange(12) % 2
@@ -163,6 +164,8 @@ def test_batches_by_name_with_labels_and_a_config_beside(monkeypatch: pytest.Mon
     assert exported.int8.metric_before == pytest.approx(expected, abs=1e-5)
     assert exported.int8.metric_after != exported.int8.metric_before
     assert exported.int8.calibration_examples == 12
+    assert exported.inputs == {"input_ids": ["batch", "sequence"]}
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"], "nothing else in the current folder"
 
 
 def reads_a_layer(model: nn.Module, data: Iterable[Any]) -> float:

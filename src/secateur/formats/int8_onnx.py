@@ -33,10 +33,9 @@ def quantise_onnx(source: Path, target: Path, calibration: Sequence[Sequence[np.
 
     with quiet(), tempfile.TemporaryDirectory() as folder:
         simplified = Path(folder) / "simplified.onnx"
-        try:
-            quant_pre_process(source, simplified)
-        except Exception:  # its own inference of shapes gives up on some axes that may change; ONNX's has the last word
-            quant_pre_process(source, simplified, skip_symbolic_shape=True)
+        # torch's exporter has noted the shapes. onnxruntime's own inference would give up on some axes that may change,
+        # and leave what it has in the current folder.
+        quant_pre_process(source, simplified, skip_symbolic_shape=True)
         quantize_static(
             simplified,
             target,
