@@ -41,3 +41,10 @@ def test_a_model_that_cannot_be_copied_says_what_to_do() -> None:
     model.lock = threading.Lock()
     with pytest.raises(UsageError, match=r"cannot be copied \(TypeError: .*; let it hold no .*, or pass copy=False\.$"):
         copy_of_model(model, ", or pass copy=False")
+
+
+def test_torchscript_is_refused_in_a_sentence() -> None:
+    with pytest.warns(DeprecationWarning):
+        scripted = torch.jit.script(nn.Linear(2, 2))
+    with pytest.raises(UsageError, match="is a TorchScript module, .*; pass the nn.Module that it was made from"):
+        require_module(scripted)

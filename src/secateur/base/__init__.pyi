@@ -80,11 +80,15 @@ from secateur.base.tensor_trees import tensors_in as tensors_in
 from secateur.base.text import aligned as aligned
 from secateur.base.text import byte_text as byte_text
 from secateur.base.text import count_text as count_text
+from secateur.base.text import install_hint as install_hint
 from secateur.base.text import joined_lines as joined_lines
 from secateur.base.text import metric_text as metric_text
 from secateur.base.text import milliseconds as milliseconds
 from secateur.base.text import moment_now as moment_now
 from secateur.base.text import printable as printable
+from secateur.base.text import screen_width as screen_width
 from secateur.base.text import short_count as short_count
+from secateur.base.text import short_name as short_name
 from secateur.base.text import some_of as some_of
 from secateur.base.text import threads_text as threads_text
+from secateur.base.text import wrapped as wrapped

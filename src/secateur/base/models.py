@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor, jit, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from secateur.base.errors import UsageError, explaining
@@ -20,6 +20,11 @@ Model = TypeVar("Model", bound=nn.Module)
 def require_module(model: object) -> None:
     if not isinstance(model, nn.Module):
         raise UsageError(f"The model is a {type(model).__name__}; pass the nn.Module that holds the weights.")
+    if isinstance(model, jit.ScriptModule):
+        raise UsageError(
+            "The model is a TorchScript module, whose layers are compiled already; pass the nn.Module that it was made "
+            "from."
+        )
 
 
 def unwrap(model: nn.Module) -> nn.Module:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
@@ -10,6 +12,8 @@ _LONGEST_WORD = 300
 """A path is hardly ever longer."""
 _LONGEST_SENTENCE = 1500
 """Of a screen with 24 lines of 80 letters."""
+_WIDTH_ELSEWHERE = 120
+"""Of what is printed into a file or a notebook."""
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
@@ -47,6 +51,34 @@ def on_a_screen(text: str) -> str:
 def _shortened(text: str, most: int) -> str:
     """What begins a sentence tells what is wrong, and what ends it tells what to do."""
     return text if len(text) <= most else f"{text[: 2 * most // 3]}…{text[-most // 4 :]}"
+
+
+def screen_width() -> int:
+    """Letters in a line of the terminal; of anything else, a fixed number."""
+    return shutil.get_terminal_size((_WIDTH_ELSEWHERE, 24)).columns
+
+
+def wrapped(lines: Iterable[str]) -> list[str]:
+    """Sentences within the terminal's width; what goes on in another line is indented."""
+    wrapper = textwrap.TextWrapper(
+        screen_width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return [part for line in lines for part in wrapper.wrap(line)]
+
+
+def short_name(name: str, most: int) -> str:
+    """A layer's name within `most` letters. Its numbers and its end, which tell it from others, stay longest."""
+    parts = _shortened(name, _LONGEST_WORD).split(".")
+    left = [i for i, part in enumerate(parts) if 0 < i < len(parts) - 1 and not part.isdigit()]
+    while len(text := re.sub(r"\.?(…\.)+", "…", ".".join(parts))) > most and left:
+        parts[left.pop(0)] = "…"
+    head = (most - 1) // 3
+    return text if len(text) <= most else re.sub("…+", "…", f"{text[:head]}…{text[len(text) + 1 + head - most :]}")
+
+
+def install_hint(extra: str) -> str:
+    """How to get what an extra of the package needs, from the folder that secateur itself was installed from."""
+    return f"pip install '.[{extra}]'"
 
 
 def count_text(count: int, noun: str) -> str:

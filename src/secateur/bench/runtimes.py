@@ -29,6 +29,7 @@ from secateur.base import (
     copied,
     in_signature_order,
     input_tensors,
+    install_hint,
     require_one_of,
     tensors_in,
 )
@@ -87,7 +88,7 @@ def find_runtime(name: str) -> Runtime:
     runtime = RUNTIMES[name]
     if runtime.missing:
         raise UsageError(
-            f"The runtime {name} needs {' and '.join(runtime.missing)}: pip install 'secateur[{name}]', or choose one "
+            f"The runtime {name} needs {' and '.join(runtime.missing)}: {install_hint(name)}, or choose one "
             f"that is installed: {', '.join(available_runtimes())}."
         )
     if obstacle := runtime.obstacle():

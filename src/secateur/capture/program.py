@@ -22,6 +22,7 @@ from secateur.base import (
     evaluating,
     in_brief,
     in_signature_order,
+    install_hint,
 )
 from secateur.capture.free_axes import FreeAxis, names_of_axes
 from secateur.capture.isolation import one_at_a_time
@@ -51,7 +52,7 @@ def tracing(model: nn.Module, title: str, call: str) -> Iterator[None]:
         with evaluating(model), torch.no_grad(), quiet():
             yield
     except ModuleNotFoundError as error:
-        raise UsageError(f"{title} export needs {error.name}: pip install 'secateur[onnxruntime]'.") from error
+        raise UsageError(f"{title} export needs {error.name}: {install_hint('onnxruntime')}.") from error
     except Exception as error:  # whatever the exporter meets in the user's code
         raise SecateurError(
             f"The model cannot be exported to {title} ({in_brief(_root_cause(error))}); {call} shows the whole message."

@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from secateur.base import LeftAlone, aligned, count_text, left_alone_lines, some_of, unwrap
+from secateur.base import LeftAlone, count_text, left_alone_lines, unwrap, wrapped
 from secateur.channels.costs import macs_of, parameters_of
 from secateur.channels.dissection import dissect
+from secateur.plans import GroupRow, group_lines
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,12 @@ class Anatomy:
     """Multiply-adds of one example."""
 
     def __str__(self) -> str:
-        rows = [("group", "units", "", "layers it couples", "parameters", "MACs")]
-        rows += [
-            (g.name, f"{g.units:,}", g.kind, some_of(g.layers), f"{g.parameters:,}", f"{g.macs:,}") for g in self.groups
-        ]
+        rows = [GroupRow(g.name, f"{g.units:,}", g.kind, g.layers, g.parameters, g.macs) for g in self.groups]
         head = (
             f"{count_text(len(self.groups), 'group')} can be cut; "
             f"{self.parameters:,} parameters, {self.macs:,} MACs for one example"
         )
-        return "\n".join([head, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
+        return "\n".join([*wrapped([head]), *group_lines(rows), *wrapped(left_alone_lines(self.left_alone))])
 
 
 def inspect(model: nn.Module, example_inputs: Any) -> Anatomy:

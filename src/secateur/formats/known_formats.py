@@ -14,7 +14,7 @@ import numpy as np
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from secateur.base import UsageError, require_one_of
+from secateur.base import UsageError, install_hint, require_one_of
 from secateur.bench import RUNTIMES, Loaded, open_in_onnxruntime, open_in_openvino, write_onnx
 from secateur.capture import FreeAxis
 from secateur.formats.int8_onnx import quantise_onnx
@@ -66,7 +66,7 @@ class Format:
             raise UsageError(f"There is no int8 for {self.name}; export to {' or '.join(able)}, or leave int8 out.")
         if find_spec(self.quantiser.package) is None:
             raise UsageError(
-                f"int8 for {self.name} needs {self.quantiser.package}: pip install 'secateur[{self.quantiser.extra}]'."
+                f"int8 for {self.name} needs {self.quantiser.package}: {install_hint(self.quantiser.extra)}."
             )
         return self.quantiser
 
@@ -95,9 +95,7 @@ def find_format(name: str) -> Format:
     require_one_of("format", name, FORMATS)
     found = FORMATS[name]
     if missing := RUNTIMES[found.runtime_name].missing:  # no file counts unless it was run
-        raise UsageError(
-            f"Export to {name} needs {' and '.join(missing)}: pip install 'secateur[{found.runtime_name}]'."
-        )
+        raise UsageError(f"Export to {name} needs {' and '.join(missing)}: {install_hint(found.runtime_name)}.")
     return found
 
 

@@ -349,6 +349,11 @@ def _generator_of(data: Any) -> torch.Generator | None:
 
 
 def _copy_of(model: nn.Module) -> nn.Module:
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UsageError(
+                f"{name} is a TorchScript module, which cannot be trained in a copy; put the nn.Module in."
+            )
     return copy_of_model(unwrap(model), ", or use plan_weights and hold in your own training loop")
 
 

@@ -12,6 +12,8 @@ from secateur.plans.example_form import form_of as form_of
 from secateur.plans.example_form import inputs_of_form as inputs_of_form
 from secateur.plans.goal import Goal as Goal
 from secateur.plans.goal import parse_goal as parse_goal
+from secateur.plans.group_table import GroupRow as GroupRow
+from secateur.plans.group_table import group_lines as group_lines
 from secateur.plans.masks import DescribedMasks as DescribedMasks
 from secateur.plans.masks import LayerMask as LayerMask
 from secateur.plans.masks import Masks as Masks

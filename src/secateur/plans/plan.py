@@ -22,7 +22,6 @@ from secateur.base import (
     Must,
     Shape,
     StoredAs,
-    aligned,
     count_text,
     from_json,
     joined_lines,
@@ -31,10 +30,12 @@ from secateur.base import (
     read_record,
     some_of,
     to_json,
+    wrapped,
     write_text,
 )
 from secateur.capture import Attribute
 from secateur.plans.example_form import Form, read_form
+from secateur.plans.group_table import GroupRow, group_lines
 from secateur.plans.outcome import Outcome
 
 _MOST_NUMBERS = 1 << 31
@@ -161,17 +162,8 @@ class Plan:
     """The constants in the arithmetic of the example pass, to which a cut must not add any; not saved."""
 
     def __str__(self) -> str:
-        rows = [("group", "units", "", "layers it couples", "parameters", "MACs")]
-        rows += [
-            (
-                group.name,
-                f"{group.before:,} → {group.after:,}",
-                group.kind,
-                some_of(group.layers),
-                f"−{group.parameters:,}",
-                f"−{group.macs:,}",
-            )
-            for group in self.groups
+        rows = [
+            GroupRow(g.name, f"{g.before:,} → {g.after:,}", g.kind, g.layers, g.parameters, g.macs) for g in self.groups
         ]
         (before, after), (macs_before, macs_after) = self.parameters, self.macs
         head = [
@@ -181,7 +173,8 @@ class Plan:
         ]
         met = [str(self.outcome)] if self.outcome else []
         free = [f"outputs that may change their shape: {some_of(self.free_outputs, 8)}"] if self.free_outputs else []
-        return joined_lines([*head, *met, *free, *aligned(rows, right=(1, 4, 5)), *left_alone_lines(self.left_alone)])
+        left_alone = wrapped(left_alone_lines(self.left_alone))
+        return joined_lines([*wrapped([*head, *met, *free]), *group_lines(rows, "−"), *left_alone])
 
     def then(self, later: Plan) -> Plan:
         """One plan that does what this one and then `later`, made for the model it leaves, do one after the other."""
