@@ -44,7 +44,7 @@ def test_a_model_that_cannot_be_copied_says_what_to_do() -> None:
 
 
 def test_torchscript_is_refused_in_a_sentence() -> None:
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="torch.jit.script"):
         scripted = torch.jit.script(nn.Linear(2, 2))
-    with pytest.raises(UsageError, match="is a TorchScript module, .*; pass the nn.Module that it was made from"):
+    with pytest.raises(UsageError, match=r"is a TorchScript module, .*; pass the nn.Module that it was made from"):
         require_module(scripted)

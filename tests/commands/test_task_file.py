@@ -16,10 +16,10 @@ from tests.support.models import ConvNet
 
 TASK = """
 from torch.utils.data import DataLoader
-from tests.support.models import ConvNet, blobs
+from tests.support.models import blobs, trained_convnet
 
 def model():
-    return ConvNet()
+    return trained_convnet()
 
 def train_data():
     return DataLoader(blobs(), 32, shuffle=True)
@@ -154,7 +154,9 @@ def test_what_the_users_code_raises_is_one_sentence_with_the_line(write: Write) 
     with pytest.raises(SecateurError, match=r"task\.py:1 failed \(ZeroDivisionError: division by zero\)") as raised:
         load_task(write("1 / 0\n" + TASK))
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
-    task = load_task(write(TASK.replace("return ConvNet()", "import torch\n    return torch.zeros(2) @ torch.ones(3)")))
+    task = load_task(
+        write(TASK.replace("return trained_convnet()", "import torch\n    return torch.zeros(2) @ torch.ones(3)"))
+    )
     with pytest.raises(SecateurError, match=r"task\.py:7 failed \(RuntimeError"):
         task.build_model()
     with pytest.raises(SecateurError, match=r"task\.py:2 failed \(SyntaxError"):
@@ -192,7 +194,7 @@ def test_example_inputs_that_cannot_be_found(write: Write) -> None:
 
 def test_model_has_to_return_a_module(write: Write) -> None:
     with pytest.raises(UsageError, match=r"model\(\) in task.py returns a type; return the nn.Module"):
-        load_task(write(TASK.replace("return ConvNet()", "return ConvNet"))).build_model()
+        load_task(write(TASK.replace("return trained_convnet()", "return ConvNet"))).build_model()
 
 
 class Tied(nn.Module):
@@ -216,7 +218,7 @@ def test_weights_are_loaded_from_both_kinds_of_file(
     imports = TASK.replace(
         "from tests.support.models", "from tests.commands.test_task_file import Tied\nfrom tests.support.models"
     )
-    task = load_task(write(imports.replace("return ConvNet()", f"return {model.__name__}()")))
+    task = load_task(write(imports.replace("return trained_convnet()", f"return {model.__name__}()")))
     made = task.build_model(tmp_path / file)
     for name, tensor in trained.state_dict().items():
         assert torch.equal(made.state_dict()[name], tensor), name

@@ -455,5 +455,5 @@ def test_labels_that_the_logits_do_not_classify_are_refused(convnet: ConvNet, lo
 
 def test_a_batch_of_unknown_form_is_explained(convnet: ConvNet) -> None:
     data = {"train_data": DataLoader(blobs().tensors[0], 32), "eval_data": DataLoader(blobs(), 32)}
-    with pytest.raises(secateur.UsageError, match="pass your own loss and metric"):
+    with pytest.raises(secateur.UsageError, match="write your own loss and metric"):
         prune(convnet, **data)

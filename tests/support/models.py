@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 
 class ConvNet(nn.Module):
@@ -30,6 +31,27 @@ def blobs(examples: int = 256, seed: int = 0) -> TensorDataset:
     centres = torch.randn(4, 4, 4, 4, generator=torch.Generator().manual_seed(99))
     labels = torch.arange(examples) % 4
     return TensorDataset(centres[labels] + 0.7 * torch.randn(examples, 4, 4, 4, generator=generator), labels)
+
+
+def trained_convnet() -> ConvNet:
+    """The same weights every time."""
+    with torch.random.fork_rng():
+        model = ConvNet()
+    model.load_state_dict(_trained_weights())
+    return model
+
+
+@cache
+def _trained_weights() -> dict[str, Tensor]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = ConvNet()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for images, labels in DataLoader(blobs(), 32):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    return model.state_dict()
 
 
 def share_right(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> float:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from secateur.commands.command import Command
 from secateur.commands.demo import demo
 from secateur.commands.export import export
 from secateur.commands.hardware import hardware
@@ -44,7 +45,7 @@ def _secateur(
 
 
 for command in (init, inspect, prune, measure, export, report, sensitivity, hardware, demo):
-    app.command()(command)
+    app.command(cls=Command)(command)
 
 
 def main() -> None:

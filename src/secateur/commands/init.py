@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -28,8 +29,9 @@ def init(
         if file.exists():
             raise UsageError(f"{file} exists already; choose another name, or delete it first.")
         template = (files("secateur.commands") / "task_template.txt").read_text(encoding="utf-8")
-        write_text(file, template.replace("FILE", str(file)))
+        typed = quote(str(file))
+        write_text(file, template.replace("FILE", typed))
         print(
             f"{file} is written, and works as it is: a small network and the images that come with secateur. Put your "
-            f"own model and data into its functions, then see `secateur inspect {file}`."
+            f"own model and data into its functions, then see `secateur inspect {typed}`."
         )

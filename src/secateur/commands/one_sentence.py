@@ -15,6 +15,7 @@ from pathlib import Path
 import typer
 
 from secateur.base import SecateurError, SecateurWarning, UsageError, in_brief, printable
+from secateur.commands.command import as_typed
 
 
 @contextmanager
@@ -27,7 +28,8 @@ def errors_in_one_sentence(debug: bool, when_interrupted: str) -> Iterator[None]
     except SecateurError as error:
         if debug:
             raise
-        print(f"secateur: {error}", file=sys.stderr)
+        sentence = str(error) if isinstance(error, _Failed) else as_typed(str(error))
+        print(f"secateur: {sentence}", file=sys.stderr)
         raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
     except KeyboardInterrupt:
         if debug:
@@ -42,7 +44,7 @@ def _print_warning(
     """Ours as one sentence, each once; those of libraries are for their developers."""
     if issubclass(category, SecateurWarning) and str(message) not in told:
         told.add(str(message))
-        print(f"secateur: warning: {printable(str(message))}", file=sys.stderr)
+        print(f"secateur: warning: {as_typed(printable(str(message)))}", file=sys.stderr)
 
 
 def command_line() -> str:
@@ -77,12 +79,16 @@ def users_errors_in_one_sentence() -> Iterator[None]:
         raise _failed(error, frames) from error
 
 
-def _failed(error: BaseException, frames: Sequence[traceback.FrameSummary]) -> SecateurError:
+class _Failed(SecateurError):
+    """Of the user's own code, in its own words."""
+
+
+def _failed(error: BaseException, frames: Sequence[traceback.FrameSummary]) -> _Failed:
     """Names the innermost of the frames; a syntax error knows its own place."""
     file, line = frames[-1].filename, frames[-1].lineno
     if isinstance(error, SyntaxError) and error.filename:
         file, line = error.filename, error.lineno
-    return SecateurError(f"{Path(file).name}:{line} failed ({in_brief(error)}); fix it there, or see --debug.")
+    return _Failed(f"{Path(file).name}:{line} failed ({in_brief(error)}); fix it there, or see --debug.")
 
 
 def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from secateur.commands.command import as_typed
 from secateur.commands.measure import BASELINE
 from secateur.commands.one_sentence import command_line, errors_in_one_sentence, users_errors_in_one_sentence
 from secateur.commands.settings import SETTINGS_FILE, Settings, came_from_settings, read_settings, write_settings
@@ -153,7 +155,10 @@ def prune(
         folder = out or _folder(task, request)
         set_seed(seed)  # a model that is not trained yet starts from the same random weights every time
         with users_errors_in_one_sentence():
-            model = source.build_model(weights)
+            given = weights is not None or train > 0
+            model = (
+                source.build_model(weights) if given else source.build_trained_model(seed, "train first with --train")
+            )
             inputs = source.example_inputs() if measure or not isinstance(request, Zeros) else None
             result = prune_model(
                 model,
@@ -263,7 +268,7 @@ def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bo
 
         print(json.dumps({**result.to_json(), "measurements": sheet.to_json() if sheet else None}, indent=2))
         return
-    print(result)
+    print(as_typed(str(result)))
     if sheet is not None:
         from rich.console import Console
 
@@ -276,6 +281,6 @@ def _tell(result: Result, sheet: Sheet | None, out: Path, name: str, as_json: bo
 
     stored = byte_text((out / WEIGHTS_FILE).stat().st_size)
     print(
-        f"\nThe pruned model is in {out} ({stored}), and {page} shows it. Next: `secateur measure {out} --runtime "
-        f"all`, `secateur export {out}`; in Python, secateur.load({str(out)!r}, build_model)."
+        f"\nThe pruned model is in {out} ({stored}), and {page} shows it. Next: `secateur measure {quote(str(out))} "
+        f"--runtime all`, `secateur export {quote(str(out))}`; in Python, secateur.load({str(out)!r}, build_model)."
     )

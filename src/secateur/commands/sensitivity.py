@@ -44,8 +44,9 @@ def sensitivity(
 
         source = load_task(task)
         with users_errors_in_one_sentence():
+            model = source.build_model(weights) if weights else source.build_trained_model(0, "train it first")
             found = find_sensitivity(
-                source.build_model(weights),
+                model,
                 source.example_inputs(),
                 source.eval_data(),
                 metric=source.metric,

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -38,7 +39,7 @@ def write_settings(context: typer.Context, file: Path) -> None:
     """All options of the running command that have a value, by the names they have on the command line."""
     from secateur.base import write_text
 
-    lines = [f"# `{context.command_path} --settings {file}` repeats this run; options beside it change it."]
+    lines = [f"# `{context.command_path} --settings {quote(str(file))}` repeats this run; options beside it change it."]
     for option, parameter in _options(context).items():
         value = context.params.get(parameter)
         if value not in (None, [], ()):

@@ -25,9 +25,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+from accelerate.utils import set_seed
 from torch import nn
 
-from secateur.base import SecateurError, UsageError, did_you_mean_path, found_in_batch, in_brief, nearest
+from secateur.base import (
+    SecateurError,
+    UsageError,
+    did_you_mean_path,
+    found_in_batch,
+    in_brief,
+    nearest,
+    require_module,
+    some_of,
+)
 from secateur.checkpoint import load_weights
 from secateur.commands.one_sentence import file_errors_in_one_sentence
 from secateur.loop import Loss, Metric, Recipe, accuracy, classification_loss
@@ -71,8 +82,25 @@ class TaskFile:
         model = self.model()
         if not isinstance(model, nn.Module):
             raise UsageError(f"model() in {self.name} returns a {type(model).__name__}; return the nn.Module.")
+        require_module(model)
         if weights is not None:
             load_weights(model, Path(weights))
+        return model
+
+    def build_trained_model(self, seed: int, otherwise: str) -> nn.Module:
+        """The model as model() loads it. It is built under two seeds: a weight that differs is random, not trained."""
+        set_seed((seed + 1) % 2**32)
+        other = dict(self.build_model().named_parameters())
+        set_seed(seed)
+        model = self.build_model()
+        weights = {name: each for name, each in model.named_parameters() if each.requires_grad and each.ndim > 1}
+        drawn = [name for name, weight in weights.items() if name in other and not torch.equal(weight, other[name])]
+        if drawn:
+            which = "The weights" if len(drawn) == len(weights) else f"The weights {some_of(drawn)}"
+            raise UsageError(
+                f"{which} of the model are random: model() in {self.name} returns others every time. Give trained ones "
+                f"with --from, load them in model(), or {otherwise}."
+            )
         return model
 
 
@@ -182,7 +210,9 @@ def _first_inputs(shown: str, model: Callable[[], Any], eval_data: Callable[[], 
         try:
             return found_in_batch(model(), loss, batch)
         except Exception as error:  # of the model, or of a loss that wants other batches
-            reason = str(error).rstrip(".") if isinstance(error, SecateurError) else in_brief(error)
+            if isinstance(error, UsageError) and "example_inputs" not in str(error):
+                raise
+            reason = str(error).partition(";")[0] if isinstance(error, SecateurError) else in_brief(error)
             raise UsageError(
                 f"{shown} has no example_inputs, and none were found in eval_data ({reason}); "
                 f"add `{_SIGNATURES['example_inputs'][0]}`."

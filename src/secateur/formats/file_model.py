@@ -10,7 +10,7 @@ from torch import nn
 from secateur.base import SecateurError, UsageError, explaining
 from secateur.bench import Loaded
 from secateur.formats.interface import Interface
-from secateur.loop import Metric
+from secateur.loop import Metric, require_number
 
 
 class _NoSuchPart(UsageError, AttributeError):
@@ -41,4 +41,4 @@ class FileModel(nn.Module):
 def evaluate(model: FileModel, data: Any, metric: Metric) -> float:
     remedy = "let it only call the model, on batches of the shape of the example inputs."
     with explaining("The metric failed on the exported model", remedy, SecateurError, but=(SecateurError,)):
-        return float(metric(model, data))
+        return require_number(metric(model, data))

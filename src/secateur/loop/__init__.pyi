@@ -21,3 +21,4 @@ from secateur.loop.task import accuracy as accuracy
 from secateur.loop.task import classification_loss as classification_loss
 from secateur.loop.task import name_of_metric as name_of_metric
 from secateur.loop.task import require_batches as require_batches
+from secateur.loop.task import require_number as require_number

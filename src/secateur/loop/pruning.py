@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from torch import nn
 from secateur.base import (
     Amount,
     LossDiverged,
+    SecateurWarning,
     UsageError,
     interruptible,
     moment_now,
@@ -47,11 +49,12 @@ from secateur.loop.identity import (
 )
 from secateur.loop.pruners import Pruner
 from secateur.loop.recipe import Recipe
-from secateur.loop.result import Record, Result
+from secateur.loop.result import LOAD_OR_TRAIN, Record, Result
 from secateur.loop.run_folder import RunFolder
 from secateur.loop.state import State
 from secateur.loop.task import Loss, Metric, Task, accuracy, classification_loss
 from secateur.loop.tuner import Tuner, lent_accelerator
+from secateur.loop.untrained import looks_untrained
 from secateur.plans import Masks, Options, Request, Schedule, requested
 
 
@@ -123,7 +126,13 @@ def prune(
     task = Task(train_data, eval_data, loss, metric)
     stops = {"schedule": schedule, "cuts": cuts, "train": train_epochs, "finetune": finetune_epochs}
     settings = {**stops, "example_inputs": inputs, **request_as_json(request)}
-    run = _Run(model, task, recipe or Recipe(), settings, run_dir, seed, accelerator, progress, tolerance, note)
+    untrained = not train_epochs and looks_untrained(model)
+    run = _Run(
+        model, task, recipe or Recipe(), settings, run_dir, seed, accelerator, progress, tolerance, note, untrained
+    )
+    if untrained:
+        looks = "The model looks untrained: its weights are as a constructor leaves them."
+        warnings.warn(f"{looks} {LOAD_OR_TRAIN}", SecateurWarning, stacklevel=2)
     return run.walk(lambda batches: make_agenda(schedule, cuts, train_epochs, finetune_epochs, batches), pruner)
 
 
@@ -189,6 +198,7 @@ class _Run:
     progress: bool | Display
     tolerance: float = 0.0
     note: str = ""
+    untrained: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, int) or not 0 <= self.seed < 2**32:
@@ -226,7 +236,9 @@ class _Run:
             state = self._pass_stops(tuner, agenda, folder, display, pruner)
         except LossDiverged as error:
             kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
-            raise LossDiverged(f"{error}; {kept}. Lower lr or finetune_scale in the Recipe and start again.") from None
+            raise LossDiverged(
+                f"{error}; {kept}. Lower lr=… or finetune_scale in the Recipe and start again."
+            ) from None
         finally:
             display.close()
         result = Result(
@@ -235,6 +247,7 @@ class _Run:
             self.task.metric_name,
             state.histogram,
             moment_now(),
+            self.untrained,
             model=tuner.finished_model(state.plan),
             masks=state.masks or Masks({}),
             plan=state.plan,

@@ -35,8 +35,9 @@ class Recipe:
     """How much distillation softens both models' outputs."""
 
     def __post_init__(self) -> None:
-        named = isinstance(self.optimizer, str) and self.optimizer in ("adamw", "sgd")
-        if not named and (isinstance(self.optimizer, str | type) or not callable(self.optimizer)):
+        if isinstance(self.optimizer, str):
+            require_one_of("optimizer", self.optimizer, ("adamw", "sgd"), ", or a function of the model in a Recipe")
+        elif isinstance(self.optimizer, type) or not callable(self.optimizer):
             raise UsageError(
                 f'The optimizer {self.optimizer!r} is neither "adamw" nor "sgd" nor a function of the model; pass, for '
                 "example, lambda model: torch.optim.Adam(model.parameters(), 1e-3)."

@@ -16,6 +16,7 @@ from secateur.loop.histogram import WeightHistogram
 from secateur.plans import Masks, Plan
 from secateur.weights import find_weights
 
+LOAD_OR_TRAIN = "Load trained weights into the model first, or train it with train=…."
 Z = 1.96
 """Standard errors on either side of a 95 % interval."""
 
@@ -69,6 +70,8 @@ class History:
     """Of the weights as the last cut found them."""
     finished_at: str | None = field(default=None, metadata=IF_THERE)
     """When the last stop was passed, such as "2026-05-17 14:03+02:00"."""
+    untrained: bool = field(default=False, metadata=ADDED_LATER)
+    """Whether the weights were random before the cut, so that there was nothing to lose and nothing to recover."""
 
     def __post_init__(self) -> None:
         if not any(record.phase in ("before", "train") for record in self.records):
@@ -111,7 +114,7 @@ class History:
     @property
     def recovered(self) -> bool:
         """Whether the model ended within `tolerance` of where it began."""
-        return self.after >= self.before - self.tolerance
+        return not self.untrained and self.after >= self.before - self.tolerance
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -130,6 +133,11 @@ class History:
     def verdict(self) -> str:
         if not self.pruned:
             return f"Trained: the {self.metric_name} is {self.after:.4f}; nothing was pruned."
+        if self.untrained:
+            return (
+                f"NOT TRAINED: the weights were random before the cut, so that the {self.metric_name} went from "
+                f"{self.before:.4f} to {self.after:.4f} tells nothing about pruning. {LOAD_OR_TRAIN}"
+            )
         change = self.after - self.before
         ended = f"{abs(change):.4f} {'above' if change > 0 else 'below'} the dense model's {self.before:.4f}"
         if change == 0:
@@ -187,6 +195,7 @@ class Result(History):
             "after": self.after,
             "recovered": self.recovered,
             "metric_name": self.metric_name,
+            "untrained": self.untrained,
             "tolerance": self.tolerance,
             "size_before": to_json(self.size_before),
             "size_after": to_json(self.size_after),
@@ -214,7 +223,8 @@ class Result(History):
 def read_history(stored: Any) -> History:
     """From what `Result.to_json` wrote, checked field by field."""
     told = stored if isinstance(stored, dict) else {}
-    return from_json(History, {each.name: told.get(each.name) for each in fields(History)})
+    names = [each.name for each in fields(History) if each.name in told or each.metadata is not ADDED_LATER]
+    return from_json(History, {name: told.get(name) for name in names})
 
 
 def _layer(weight: str) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from secateur.base import UsageError
+from secateur.base import UsageError, some_of, unwrap
+
+_LABELS = ("labels", "label", "targets", "target", "y")
+"""What people call them, in the order in which they are looked for."""
 
 Loss = Callable[[nn.Module, Any], Tensor]
 Metric = Callable[[nn.Module, Iterable[Any]], float]
@@ -37,16 +42,37 @@ def name_of_metric(metric: Metric) -> str:
     return name if name.isidentifier() else "metric"
 
 
+def require_number(value: Any) -> float:
+    """What a metric returned, if models can be compared by it."""
+    if isinstance(value, Mapping):
+        keys = some_of([repr(key) for key in value])
+        raise UsageError(
+            f"The metric returns a dict of {keys}; let it return one of these numbers, higher being better."
+        )
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):  # torch's, of a tensor with several numbers
+        raise UsageError(
+            f"The metric returns a {type(value).__name__}; let it return one number, higher being better."
+        ) from None
+    if not math.isfinite(number):
+        raise UsageError(
+            f"The metric returns {number}, by which no models compare; let it return a finite number for any model, "
+            "higher being better."
+        )
+    return number
+
+
 def classification_loss(model: nn.Module, batch: Any) -> Tensor:
-    """Cross-entropy of an (inputs, labels) batch, or the model's own loss for a dict batch that holds labels."""
-    if isinstance(batch, Mapping):
-        outputs = model(**batch)
-        loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
-        if isinstance(loss, Tensor):
-            return loss
-        return F.cross_entropy(logits_of(outputs), batch["labels"])
-    inputs, labels = _pair(batch)
-    return F.cross_entropy(logits_of(model(inputs)), labels)
+    """Cross-entropy of an (inputs, labels) batch or of a dict that holds labels; where the model computes a loss of its
+    own for such a dict, that."""
+    outputs, labels = _outputs_and_labels(model, batch)
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if isinstance(batch, Mapping) and isinstance(loss, Tensor):
+        return loss
+    if labels is None:
+        raise _unknown_entries(model, batch)
+    return F.cross_entropy(logits_of(outputs), labels)
 
 
 def accuracy(model: nn.Module, data: Iterable[Any]) -> float:
@@ -64,15 +90,14 @@ def count_correct(model: nn.Module, data: Iterable[Any]) -> Iterable[Tensor]:
     """For each batch, which examples are classified correctly."""
     with torch.no_grad():
         for batch in data:
-            if isinstance(batch, Mapping):
-                logits, labels = logits_of(model(**batch)), batch["labels"]
-            else:
-                inputs, labels = _pair(batch)
-                logits = logits_of(model(inputs))
+            outputs, labels = _outputs_and_labels(model, batch)
+            if labels is None:
+                raise _unknown_entries(model, batch)
+            logits = logits_of(outputs)
             if logits.shape[:-1] != labels.shape:
                 raise UsageError(
                     f"Logits of shape {tuple(logits.shape)} do not classify labels of shape {tuple(labels.shape)}; "
-                    "pass a metric of your own."
+                    "write a metric of your own."
                 )
             yield logits.argmax(-1) == labels
 
@@ -85,7 +110,7 @@ def logits_of(outputs: Any) -> Tensor:
     if logits is None and isinstance(outputs, tuple | list) and outputs:
         logits = outputs[0]
     if not isinstance(logits, Tensor):
-        raise UsageError(f"The model returns a {type(outputs).__name__} without logits; pass your own loss and metric.")
+        raise UsageError(f"The model returns a {type(outputs).__name__} without logits; write a loss and a metric.")
     return logits
 
 
@@ -101,9 +126,36 @@ def require_batches(name: str, data: Any) -> None:
         raise UsageError(f"{name} is empty; check the dataset and drop_last.")
 
 
-def _pair(batch: Any) -> tuple[Any, Tensor]:
+def _outputs_and_labels(model: nn.Module, batch: Any) -> tuple[Any, Tensor | None]:
+    if isinstance(batch, Mapping):
+        return _called_with(model, batch)
     if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], batch[1]
+        return model(batch[0]), batch[1]
     raise UsageError(
-        f"A batch is a {type(batch).__name__}, not an (inputs, labels) pair or a dict; pass your own loss and metric."
+        f"A batch is a {type(batch).__name__}, not an (inputs, labels) pair or a dict; write your own loss and metric."
+    )
+
+
+def _called_with(model: nn.Module, batch: Mapping[str, Any]) -> tuple[Any, Tensor | None]:
+    """The entries of a dict are the model's arguments, as transformers has it. Where they are called otherwise, what is
+    beside the labels, if it is one thing, is what the model takes."""
+    key = next((key for key in _LABELS if key in batch), None)
+    labels = None if key is None else batch[key]
+    taken = signature(unwrap(model).forward).parameters
+    anything = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    if batch.keys() <= taken.keys() or (anything and key in ("labels", None)):
+        return model(**batch), labels
+    inputs = {name: value for name, value in batch.items() if name != key}
+    if inputs.keys() <= taken.keys():
+        return model(**inputs), labels
+    if key is None or len(inputs) > 1:
+        raise _unknown_entries(model, batch)
+    return model(*inputs.values()), labels
+
+
+def _unknown_entries(model: nn.Module, batch: Mapping[str, Any]) -> UsageError:
+    found, taken = (some_of([*map(str, names)], 8) for names in (batch, signature(unwrap(model).forward).parameters))
+    return UsageError(
+        f"A batch is a dict of {found}, and the model takes {taken}; call its entries like those, and the labels "
+        '"labels", or write your own loss and metric.'
     )

@@ -41,7 +41,7 @@ from secateur.bench import ModelSize, measure_size
 from secateur.loop.agenda import Epoch
 from secateur.loop.recipe import Recipe, learning_rate_factor, make_optimizer
 from secateur.loop.result import Record
-from secateur.loop.task import Task, accuracy, count_correct, logits_of
+from secateur.loop.task import Task, accuracy, count_correct, logits_of, require_number
 from secateur.plans import Masks, Plan
 from secateur.surgery import Hold, apply, cut, hold
 
@@ -156,7 +156,7 @@ class Tuner:
         """The metric, and the predictions that it was counted over; 0 for a metric of the user's own."""
         with evaluating(self.model), torch.no_grad():
             if self.task.metric is not accuracy:
-                return float(self.task.metric(self.model, self._eval_data)), 0
+                return require_number(self.task.metric(self.model, self._eval_data)), 0
             batches = [self.accelerator.gather_for_metrics(r) for r in count_correct(self.model, self._eval_data)]
         right = torch.cat([batch.flatten() for batch in batches])
         return float(right.double().mean()), right.numel()
@@ -351,9 +351,7 @@ def _generator_of(data: Any) -> torch.Generator | None:
 def _copy_of(model: nn.Module) -> nn.Module:
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
-            raise UsageError(
-                f"{name} is a TorchScript module, which cannot be trained in a copy; put the nn.Module in."
-            )
+            raise UsageError(f"{name} is a TorchScript module, which cannot be copied; put the nn.Module in its place.")
     return copy_of_model(unwrap(model), ", or use plan_weights and hold in your own training loop")
 
 

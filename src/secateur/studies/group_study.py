@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +39,7 @@ from secateur.loop import (
     recipe_as_text,
     require_batches,
     require_epochs,
+    require_number,
     train,
 )
 from secateur.plans import Plan, Score
@@ -158,14 +158,7 @@ class _Evaluation:
         judged = copy_of_model(self._module)
         if plan is not None:
             apply(judged, plan, verify=False)
-        value = self._recovery(judged) if self._recovery is not None else self._at_once(judged)
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise UsageError(f"The metric returns a {type(value).__name__}; let it return a number.") from None
-        if not math.isfinite(number):
-            raise UsageError(f"The metric returns {number}; let it return a finite number, higher being better.")
-        return number
+        return require_number(self._recovery(judged) if self._recovery is not None else self._at_once(judged))
 
     def _at_once(self, judged: nn.Module) -> float:
         with uninterrupted(patience=1), evaluating(judged), torch.no_grad(), without_random_effects():
