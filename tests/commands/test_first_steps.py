@@ -69,7 +69,7 @@ def test_inspect_tells_what_each_group_is_worth() -> None:
 
 
 def test_settings_are_written_back_and_repeat_the_run() -> None:
-    Path("task.py").write_text(TASK)
+    Path("task.py").write_text(TASK.replace("return trained_convnet()", "return ConvNet()"))
     options = (
         "--train",
         "1",

@@ -147,11 +147,13 @@ def test_a_read_only_run_is_measured_and_then_told_to_be_read_only(
 @pytest.fixture
 def mistakes(folder: Path) -> Path:
     (folder / "failing.py").write_text("\n\nraise ValueError('not today')\n")
-    (folder / "other.py").write_text(TASK.replace("return ConvNet()", "import torch\n    return torch.nn.Linear(4, 4)"))
+    (folder / "other.py").write_text(
+        TASK.replace("return trained_convnet()", "import torch\n    return torch.nn.Linear(4, 4)")
+    )
     (folder / "inputs.py").write_text(
         TASK + "def example_inputs():\n    return next(iter(eval_data()))[0].flatten(1)\n"
     )
-    (folder / "shy.py").write_text(TASK.replace("return ConvNet()", "return Shy()") + SHY)
+    (folder / "shy.py").write_text(TASK.replace("return trained_convnet()", "return Shy()") + SHY)
     (folder / "runs" / "unfinished").mkdir(exist_ok=True)
     (folder / "runs" / "unfinished" / "run.json").write_text("{}")
     return folder
@@ -166,7 +168,7 @@ def mistakes(folder: Path) -> Path:
         ("measure task.py runs/unfinished", 2, "has not ended yet"),
         ("measure other.py runs/zeros-90", 2, "pruned another architecture"),
         ("measure inputs.py", 2, "dense does not run on one example (RuntimeError: "),
-        ("sensitivity shy.py", 1, "shy.py:17 failed (KeyError: 'no more')"),
+        ("sensitivity shy.py --from trained.safetensors", 1, "shy.py:17 failed (KeyError: 'no more')"),
         ("measure task.py --runtime opnvino", 2, "Did you mean 'openvino'?"),
         ("measure task.py --batch 0", 2, "greater than or equal to 1"),
         ("measure failing.py", 1, "failing.py:3 failed (ValueError: not today)"),

@@ -135,19 +135,22 @@ def test_the_target_is_met_and_told(task: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--channels", "50%", "--finetune", "15%"), "is a share of the original epochs, which are unknown"),
+        (
+            ("--channels", "50%", "--finetune", "15%"),
+            "--finetune 15% is a share of the original epochs, which are unknown; give --original-epochs",
+        ),
         ((), "Say how much to remove"),
         (("--channels", "50%", "--target", "macs=50%"), "either channels or a target"),
         (("--channels", "50%", "--sparsity", "90%"), "either an amount of weights or channels"),
         (("--channels", "50%", "--pattern", "2:4"), "pattern belongs to single weights"),
         (("--channels", "50%", "--sensitivity", "s.json"), "sensitivity belongs to targets"),
         (("--target", "macs=50%", "--sensitivity", "/nowhere/s.json"), "no sensitivity file /nowhere/s.json"),
-        (("--channels", "50%", "--floor", "0.2"), "floor belongs to scope"),
+        (("--channels", "50%", "--floor", "0.2"), "--floor belongs to --scope global"),
         (("--channels", "50%", "--per-layer", "hidden"), "write a layer and its amount, such as conv1=25%"),
         (("--channels", "50%", "--per-layer", "hiden=25%"), "did you mean 'hidden'"),
-        (("--channels", "50%", "--optimizer", "adma"), 'neither "adamw" nor "sgd"'),
-        (("--channels", "50%", "--lr", "0"), "lr is 0.0"),
-        (("--channels", "50%", "--cuts", "3"), "cuts belongs to schedule"),
+        (("--channels", "50%", "--optimizer", "adma"), "no optimizer 'adma'; choose one of adamw, sgd"),
+        (("--channels", "50%", "--lr", "0"), "--lr is 0.0"),
+        (("--channels", "50%", "--cuts", "3"), "--cuts belongs to --schedule iterative"),
         (("--channels", "50%", "--threads", "2"), "belong to measuring"),
         (("--target", "latncy=0.5", "--finetune", "1"), "did you mean 'latency'"),
         (("--channels", "half", "--finetune", "1"), "give a fraction such as 0.9"),
@@ -285,7 +288,7 @@ def test_a_task_may_bring_its_recipe(task: Path) -> None:
 @pytest.mark.filterwarnings("ignore::secateur.SecateurWarning")  # of a target that noise kept it from meeting
 def test_a_latency_is_met_and_measured_with_one_batch(task: Path) -> None:
     task.write_text(RESIDUAL)
-    options = ("--target", "latency=0.85", "--finetune", "0", "--json")
+    options = ("--target", "latency=0.85", "--train", "0.1", "--finetune", "0", "--json")
     code, out, errors = prune(task, *options, measure="--measure")
     assert code == 0, errors
     told = json.loads(out)
@@ -311,6 +314,72 @@ def eval_data():
 def example_inputs():
     return torch.zeros(3, 1, 28, 28)
 """
+
+
+RANDOM = TASK.replace("return trained_convnet()", "return ConvNet()")
+NEW_HEAD = TASK.replace(
+    "return trained_convnet()", "net = trained_convnet()\n    net.output = type(net.output)(32, 4)\n    return net"
+)
+
+
+@pytest.mark.parametrize(("text", "which"), [(RANDOM, "The weights"), (NEW_HEAD, "The weights output.weight")])
+def test_random_weights_are_refused(task: Path, text: str, which: str) -> None:
+    task.write_text(text)
+    code, out, errors = prune(task, "--channels", "50%", "--finetune", "1")
+    assert code == 2
+    assert errors == (
+        f"secateur: {which} of the model are random: model() in task.py returns others every time. Give trained ones "
+        "with --from, load them in model(), or train first with --train.\n"
+    )
+    assert out == ""
+    assert not (task.parent / "out").exists()
+    assert prune(task, "--channels", "50%", "--finetune", "0", "--train", "0.1")[0] == 0
+
+
+@pytest.mark.filterwarnings("always:The model looks untrained")
+def test_random_weights_of_a_fixed_seed_are_never_called_recovered(task: Path) -> None:
+    task.write_text(RANDOM.replace("return ConvNet()", "import torch\n    torch.manual_seed(0)\n    return ConvNet()"))
+    code, out, errors = prune(task, "--channels", "50%", "--finetune", "1", "--tolerance", "1")
+    assert code == 0
+    assert "secateur: warning: The model looks untrained" in errors
+    assert "Recovered" not in out
+    assert "NOT TRAINED: the weights were random before the cut" in out
+    assert "or train it with --train." in out
+    assert "NOT TRAINED" in (task.parent / "out" / "report.html").read_text(encoding="utf-8")
+    assert load_report(task.parent / "out").untrained
+
+
+@pytest.mark.parametrize(
+    ("metric", "sentence"),
+    [
+        ('{"acc": 0.5, "f1": 0.3}', "The metric returns a dict of 'acc', 'f1'; let it return one of these numbers"),
+        ('float("nan")', "The metric returns nan, by which no models compare; let it return a finite number"),
+    ],
+)
+def test_a_metric_that_is_no_number_ends_the_run(task: Path, metric: str, sentence: str) -> None:
+    task.write_text(f"{TASK}\ndef metric(model, loader):\n    return {metric}\n")
+    code, out, errors = prune(task, "--channels", "50%", "--finetune", "1")
+    assert code == 2
+    assert sentence in errors
+    assert "Traceback" not in errors
+    assert "ecovered" not in out
+
+
+def test_what_did_not_recover_is_told_how_on_the_command_line(task: Path) -> None:
+    code, out, _ = prune(task, "--channels", "75%", "--finetune", "0", "--tolerance", "0")
+    assert code == 0
+    assert "DID NOT RECOVER" in out
+    assert "or cut in smaller steps with --schedule iterative." in out
+
+
+def test_suggested_commands_can_be_pasted(task: Path) -> None:
+    folder = task.parent / "a b"
+    done = CliRunner().invoke(
+        app, ["prune", str(task), "-o", str(folder), "--no-measure", "--finetune", "0", "--channels", "50%"]
+    )
+    assert done.exit_code == 0, done.stderr
+    assert f"`secateur measure '{folder}' --runtime all`, `secateur export '{folder}'`" in done.stdout
+    assert f"prune --settings '{folder}/settings.toml'`" in (folder / "settings.toml").read_text()
 
 
 def test_the_first_screen_of_the_help_holds_what_most_people_need() -> None:

@@ -16,7 +16,7 @@ from tests.support.models import ConvNet
 
 TASK = """
 from torch.utils.data import DataLoader
-from tests.support.models import blobs, trained_convnet
+from tests.support.models import ConvNet, blobs, trained_convnet
 
 def model():
     return trained_convnet()
