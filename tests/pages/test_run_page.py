@@ -255,6 +255,11 @@ def test_what_is_missing_names_the_command_that_adds_it(name: str, tmp_path: Pat
     assert page.count('class="chart"') == 2
 
 
+def test_a_command_on_the_page_can_be_pasted(tmp_path: Path) -> None:
+    page = page_of(report_of(pruned("zeros"), "a b"), tmp_path)
+    assert "`secateur measure &#39;a b&#39;` adds it" in page
+
+
 def test_a_run_that_only_trained_has_a_page_as_well(tmp_path: Path) -> None:
     page = page_of(report_of(trained(), "dense"), tmp_path)
     assert "Trained; nothing was pruned." in page

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -39,6 +40,7 @@ def _templates() -> Environment:
         "bytes": byte_text,
         "drawn": _drawn,
         "milliseconds": milliseconds,
+        "quoted": quote,
         "share": "{:.1%}".format,
         "short": short_count,
         "thousands": "{:,}".format,
