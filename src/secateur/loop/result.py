@@ -223,7 +223,7 @@ class Result(History):
 def read_history(stored: Any) -> History:
     """From what `Result.to_json` wrote, checked field by field."""
     told = stored if isinstance(stored, dict) else {}
-    names = [each.name for each in fields(History) if each.name in told or each.metadata is not ADDED_LATER]
+    names = [each.name for each in fields(History) if each.name in told or not each.metadata]
     return from_json(History, {name: told.get(name) for name in names})
 
 
