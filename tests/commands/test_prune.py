@@ -73,7 +73,7 @@ class WithFeatures(ConvNet):
 
 
 def test_outputs_that_are_not_named_may_shrink(task: Path) -> None:
-    task.write_text(TASK.replace("return ConvNet()", "return WithFeatures()") + WITH_FEATURES)
+    task.write_text(TASK.replace("return trained_convnet()", "return WithFeatures()") + WITH_FEATURES)
     cuts = ("--schedule", "iterative", "--cuts", "2")
     code, _, errors = prune(task, "--train", "1", "--finetune", "1", "--channels", "50%", "--outputs", "logits", *cuts)
     assert code == 0, errors
@@ -81,7 +81,8 @@ def test_outputs_that_are_not_named_may_shrink(task: Path) -> None:
     assert plan is not None
     assert plan.free_outputs == ("features",)
     assert {group.name: group.after for group in plan.groups} == {"conv": 4, "hidden": 16}
-    code, _, errors = prune(task, "--channels", "50%", "--outputs", "logit", "-o", str(task.parent / "other"))
+    misspelt = ("--train", "1", "--channels", "50%", "--outputs", "logit", "-o", str(task.parent / "other"))
+    code, _, errors = prune(task, *misspelt)
     assert (code, "did you mean 'logits'?" in errors) == (2, True)
 
 
