@@ -386,7 +386,7 @@ class Endless(IterableDataset):
         ({"keep": ["fc"]}, "keep names 'fc'"),
         ({"keep": ["hiden"]}, "did you mean 'hidden'"),
         ({"per_layer": {"norm": 0.5}}, "per_layer names 'norm'"),
-        ({"pattern": "2:3"}, "does not divide"),
+        ({"pattern": "2:3"}, "fits no layer"),
         ({"pattern": "2:4", "amount": None, "schedule": "iterative"}, "one cut"),
         ({"score": "magnitude"}, "There is no score"),
         ({"score": lambda name, weight: weight}, "not all finite and ≥ 0"),
