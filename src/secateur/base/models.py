@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from torch import Tensor, jit, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from secateur.base.errors import UsageError, explaining
 from secateur.base.interrupts import uninterrupted
@@ -28,9 +29,9 @@ def require_module(model: object) -> None:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside `torch.compile` and DistributedDataParallel wrappers, its parameters at home."""
+    """The user's own module inside `torch.compile`, DistributedDataParallel or AveragedModel, its parameters at home."""
     while True:
-        if isinstance(model, DistributedDataParallel):
+        if isinstance(model, DistributedDataParallel | AveragedModel):
             model = model.module
         elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner

@@ -2,6 +2,7 @@ from secateur.capture.activations import find_sites as find_sites
 from secateur.capture.activations import mean_magnitudes as mean_magnitudes
 from secateur.capture.attributes import read_attribute as read_attribute
 from secateur.capture.attributes import unchanged as unchanged
+from secateur.capture.attributes import with_numbers as with_numbers
 from secateur.capture.attributes import write_attributes as write_attributes
 from secateur.capture.expressions import OPERATORS as OPERATORS
 from secateur.capture.expressions import Attribute as Attribute

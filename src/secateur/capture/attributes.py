@@ -111,27 +111,34 @@ def read_attribute(model: nn.Module, attribute: Attribute) -> int | None:
 
 
 def write_attributes(model: nn.Module, new: Mapping[Attribute, int], undo: list[Callable[[], None]]) -> None:
-    """Gives each attribute its new number, in a config of the module's own; `undo` gets what takes it back."""
+    """Gives each attribute its new number, in a config of the modules' own; `undo` gets what takes it back."""
     by_top: dict[tuple[str, str], dict[tuple[str | int, ...], int]] = {}
     for (path, way), number in new.items():
         by_top.setdefault((path, str(way[0])), {})[way[1:]] = number
+    made: dict[tuple[int, frozenset[Any]], Any] = {}
     for (path, key), numbers in by_top.items():
         holder = model.get_submodule(path).__dict__
         undo.append(partial(holder.__setitem__, key, holder[key]))
-        for way, number in numbers.items():
-            holder[key] = _with_number(holder[key], way, number)
+        holder[key] = with_numbers(holder[key], numbers, made)
 
 
-def _with_number(value: Any, way: tuple[str | int, ...], number: int) -> Any:
-    """A copy of `value` in which the place that `way` leads to holds `number`."""
-    if not way:
-        return number
-    step, rest = way[0], way[1:]
-    if isinstance(value, tuple | list):
-        items = list(value)
-        items[int(step)] = _with_number(items[int(step)], rest, number)
-        return type(value)(items)
-    twin = copy.copy(value)
-    held = twin if isinstance(twin, dict) else vars(twin)
-    held[step] = _with_number(held[step], rest, number)
-    return twin
+def with_numbers(
+    value: Any, numbers: Mapping[tuple[str | int, ...], int], made: dict[tuple[int, frozenset[Any]], Any]
+) -> Any:
+    """A copy of `value` in which the places that the ways lead to hold the numbers. What modules share they share
+    again, where it gets the same numbers for all of them: `made` knows the copies."""
+    if () in numbers:
+        return numbers[()]
+    copied = id(value), frozenset(numbers.items())
+    if copied not in made:
+        steps: dict[str | int, dict[tuple[str | int, ...], int]] = {}
+        for (step, *rest), number in numbers.items():
+            steps.setdefault(step, {})[tuple(rest)] = number
+        if isinstance(value, tuple | list):
+            inner = [with_numbers(item, steps[i], made) if i in steps else item for i, item in enumerate(value)]
+            made[copied] = type(value)(inner)
+        else:
+            made[copied] = twin = copy.copy(value)
+            held = twin if isinstance(twin, dict) else vars(twin)
+            held.update({step: with_numbers(held[step], each, made) for step, each in steps.items()})
+    return made[copied]

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base import SecateurError, UsageError, explaining, unwrap
+from secateur.checkpoint.pretrained import stored_numbers
 from secateur.checkpoint.reading import Opened, open_checkpoint
 from secateur.checkpoint.tensors import EXTRA_STATE, holds_meta, replace_tensors, tensors_of
-from secateur.surgery import cut, dry_run_if_possible
+from secateur.surgery import adopt_config, cut, dry_run_if_possible
 
 
 def load(folder: str | Path, build_model: Callable[[], nn.Module]) -> nn.Module:
@@ -66,6 +67,7 @@ def restore(opened: Opened, model: nn.Module) -> None:
         with explaining("The plan cannot be carried out", "save the model again.", SecateurError, but=(SecateurError,)):
             dry_run_if_possible(module, opened.manifest.plan)
             cut(module, opened.manifest.plan)
+        adopt_config(module, stored_numbers(opened))
     tensors = tensors_of(module)
     replacements: dict[int, Tensor] = {}
     weights: dict[str, Tensor] = {}

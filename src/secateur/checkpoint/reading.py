@@ -67,6 +67,7 @@ class Opened:
     """A checkpoint whose files are whole and fit together. Tensors are read when they are asked for."""
 
     def __init__(self, folder: Path, manifest: Manifest, files: Mapping[str, BinaryIO]) -> None:
+        self.folder = folder
         self.manifest = manifest
         self._files = files
         self._entries = {name: read_header(file) for name, file in files.items()}

@@ -15,10 +15,11 @@ from secateur.checkpoint.applied import as_one, require_cut
 from secateur.checkpoint.contents import Contents, contents_of
 from secateur.checkpoint.exchange import exchange_files
 from secateur.checkpoint.manifest import EXTRAS_FILE, WEIGHTS_FILE, Manifest
-from secateur.checkpoint.pretrained import CONFIG_FILE, NotExpressible, config_of_pruned
+from secateur.checkpoint.pretrained import CONFIG_FILE, config_of_pruned
 from secateur.checkpoint.sealed import versions_now
 from secateur.checkpoint.tensors import ModelTensors, tensors_of
 from secateur.plans import Masks, Plan
+from secateur.surgery import NotExpressible
 
 
 def save(

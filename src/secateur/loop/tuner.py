@@ -43,7 +43,7 @@ from secateur.loop.recipe import Recipe, learning_rate_factor, make_optimizer
 from secateur.loop.result import Record
 from secateur.loop.task import Task, accuracy, count_correct, logits_of, require_number
 from secateur.plans import Masks, Plan
-from secateur.surgery import Hold, apply, cut, hold
+from secateur.surgery import Hold, adopt_config, apply, config_numbers, cut, hold
 
 TAYLOR_BATCHES = 16
 DENSE_FILE = "dense.safetensors"
@@ -240,6 +240,7 @@ class Tuner:
         if plan is not None:
             cut(plain, plan)
         trained = self.module
+        adopt_config(plain, config_numbers(trained))
         with torch.no_grad():
             for name, parameter in trained.named_parameters():
                 plain.get_parameter(name).copy_(full_tensor(parameter))

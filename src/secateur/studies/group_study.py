@@ -44,7 +44,7 @@ from secateur.loop import (
 )
 from secateur.plans import Plan, Score
 from secateur.studies.evaluations import SensitivityCache
-from secateur.surgery import apply
+from secateur.surgery import cut
 
 AMOUNTS = ("25%", "50%", "75%")
 
@@ -157,7 +157,7 @@ class _Evaluation:
         """Of the model once the plan is carried out."""
         judged = copy_of_model(self._module)
         if plan is not None:
-            apply(judged, plan, verify=False)
+            cut(judged, plan)
         return require_number(self._recovery(judged) if self._recovery is not None else self._at_once(judged))
 
     def _at_once(self, judged: nn.Module) -> float:

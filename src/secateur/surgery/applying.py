@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from torch import nn
 from torch.optim import Optimizer
 
-from secateur.base import UsageError
+from secateur.base import SecateurWarning, UsageError
 from secateur.plans import Masks, Plan
+from secateur.surgery.config_search import with_configs
 from secateur.surgery.cutting import cut
 from secateur.surgery.proof.dry_run import dry_run, is_cheap_to_prove, with_stand_ins
 from secateur.surgery.proof.verifying import NotProvable
@@ -32,7 +34,8 @@ def apply(
     Args:
         model: with `Masks`, its pruned weights become zero. The zeros are plain values that an optimizer would bring
             back, so train with `secateur.hold` in force. With a `Plan`, its layers shrink; parameters stay the same
-            objects.
+            objects. The config of a transformers model gets the new widths, for `save_pretrained`; where it cannot say
+            them, a warning names the layers.
         plan: of `plan_weights` or `plan_channels`. One that does not fit the model changes nothing.
         optimizer: for a `Plan`, an optimizer of the model; its momenta are cut along with the parameters.
         verify: for a `Plan`, whether to prove it first, as `secateur.verify` does. By default it is proven where that
@@ -43,8 +46,17 @@ def apply(
             an earlier version wrote it or they are more than tensors, numbers and text, pass them.
     """
     if isinstance(plan, Plan):
-        _check(model, plan if example_inputs is None else replace(plan, example_inputs=example_inputs), verify)
-        cut(model, plan, optimizer)
+        given = plan if example_inputs is None else replace(plan, example_inputs=example_inputs)
+        whole, reason = with_configs(model, given)
+        _check(model, whole, verify)
+        cut(model, whole, optimizer)
+        if reason is not None:
+            warnings.warn(
+                f"from_pretrained will not load what save_pretrained writes of this model: {reason}. secateur.save and "
+                "secateur.load keep it as it is.",
+                SecateurWarning,
+                stacklevel=2,
+            )
         return model
     if not isinstance(plan, Masks):
         raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_weights or plan_channels returned.")

@@ -18,7 +18,7 @@ from secateur.bench import (
     timing_conditions,
 )
 from secateur.plans import Goal, Plan
-from secateur.surgery import apply
+from secateur.surgery import cut
 
 DENSE, CUT = "dense", "cut"
 _MOST_SECONDS = 15.0
@@ -43,8 +43,9 @@ class Candidates:
 
     def time(self, plan: Plan) -> Comparison:
         """The model cut by the plan beside the dense one; refused if the runtime computes something else with it."""
-        cut = apply(copy_of_model(self._module), plan, verify=False)
-        return self._compare(self._dense, self._load(CUT, cut))
+        pruned = copy_of_model(self._module)
+        cut(pruned, plan)
+        return self._compare(self._dense, self._load(CUT, pruned))
 
     def _load(self, name: str, model: nn.Module) -> Ready:
         with uninterrupted(patience=1), timing_conditions(self._threads):

@@ -101,15 +101,12 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
     if plan.constants is not None and (not plan.output_shapes or _device(tensors).type == "meta"):
         return
     try:
-        out, numbers = _run_on_stand_ins(module, tensors, plan, solid=False)
-    except Exception:  # some kernels refuse tensors whose numbers are all one place in memory
-        try:
-            out, numbers = _run_on_stand_ins(module, tensors, plan, solid=True)
-        except Exception as error:
-            raise ProofFailed(
-                f"The cut model would not run ({type(error).__name__}: {error}); nothing was cut. "
-                "Leave the layer out with keep=[…], and tell us about the model."
-            ) from error
+        out, numbers = _tried(module, tensors, plan)
+    except Exception as error:
+        raise ProofFailed(
+            f"The cut model would not run ({type(error).__name__}: {error}); nothing was cut. "
+            "Leave the layer out with keep=[…], and tell us about the model."
+        ) from error
     _require_same_shapes(plan, out)
     _require_no_new_numbers(plan, numbers)
 
@@ -130,6 +127,24 @@ def _device(tensors: dict[str, Tensor]) -> torch.device:
     """Meta if any tensor is there."""
     devices = [tensor.device for tensor in tensors.values()] or [torch.device("cpu")]
     return next((device for device in devices if device.type == "meta"), devices[0])
+
+
+def computes_alike(module: nn.Module, plan: Plan, other: Plan) -> bool:
+    """Whether two plans that cut the same tensors leave code that does the same with them, as far as a dry run shows."""
+    tensors = named_tensors(module)
+    try:
+        (out, numbers), (other_out, other_numbers) = (_tried(module, tensors, each) for each in (plan, other))
+    except Exception:  # whatever the code meets
+        return False
+    shapes, other_shapes = ([(at, tensor.shape) for at, tensor in tensors_by_path(each)] for each in (out, other_out))
+    return shapes == other_shapes and numbers == other_numbers
+
+
+def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> tuple[Any, frozenset[str]]:
+    try:
+        return _run_on_stand_ins(module, tensors, plan, solid=False)
+    except Exception:  # some kernels refuse tensors whose numbers are all one place in memory
+        return _run_on_stand_ins(module, tensors, plan, solid=True)
 
 
 def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
