@@ -7,6 +7,7 @@ import threading
 import pytest
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from secateur.base.errors import UsageError
 from secateur.base.models import copy_of_model, evaluating, require_module, training, unwrap
@@ -32,6 +33,9 @@ def test_a_compiled_model_is_unwrapped_and_what_is_no_model_refused() -> None:
     model = nn.Linear(2, 2)
     assert unwrap(torch.compile(model)) is model
     assert unwrap(model) is model
+    averaged = AveragedModel(torch.compile(model))
+    assert type(unwrap(averaged)) is nn.Linear
+    assert unwrap(averaged).weight is averaged.module._orig_mod.weight
     with pytest.raises(UsageError, match=r"The model is a str; pass the nn\.Module that holds the weights"):
         require_module("resnet18")
 

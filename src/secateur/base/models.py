@@ -29,7 +29,7 @@ def require_module(model: object) -> None:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The user's own module inside `torch.compile`, DistributedDataParallel or AveragedModel, its parameters at home."""
+    """The user's module inside `torch.compile`, DistributedDataParallel or AveragedModel, its parameters at home."""
     while True:
         if isinstance(model, DistributedDataParallel | AveragedModel):
             model = model.module

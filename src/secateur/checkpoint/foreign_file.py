@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ _DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dty
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 # Objects may hold one another in a circle, or twice each over many levels.
 _DEEPEST = 40
-_MOST_TENSORS = 1_000_000
+_MOST_TENSORS = 100_000
 
 
 @dataclass(frozen=True)
@@ -79,23 +79,20 @@ class ForeignFile:
 def named_in(contents: Any) -> dict[str, Any]:
     """Every tensor in nested dicts, objects and modules by the way to it, and what modules keep as extra state."""
     found: dict[str, Any] = {}
-    for name, value in _named(contents, (), 0):
-        found[name] = value
-        if len(found) > _MOST_TENSORS:
-            raise ValueError("it holds more than a million tensors")
+    _collect(contents, (), found, 0)
     return found
 
 
-def _named(value: Any, way: tuple[str, ...], depth: int) -> Iterator[tuple[str, Any]]:
-    if depth > _DEEPEST:
-        raise ValueError("it is nested too deeply")
+def _collect(value: Any, way: tuple[str, ...], found: dict[str, Any], depth: int) -> None:
+    if depth > _DEEPEST or len(found) > _MOST_TENSORS:
+        raise ValueError("it holds tensors without end")
     described = _described(value) if isinstance(value, Made) else value
     if isinstance(described, Tensor | StoredTensor) or (way and way[-1].endswith("_extra_state")):
-        yield ".".join(way), described
+        found[".".join(way)] = described
     elif isinstance(described, Mapping):
         for key, item in described.items():
             if isinstance(key, str):
-                yield from _named(item, way if key in _OF_MODULES else (*way, key), depth + 1)
+                _collect(item, way if key in _OF_MODULES else (*way, key), found, depth + 1)
 
 
 def _described(made: Made) -> StoredTensor | Mapping[Any, Any]:

@@ -42,8 +42,8 @@ def load_weights(model: nn.Module, source: Path) -> None:
             stored, read = _opened(file, until_read)
             named = {_without_wrappers(way): value for way, value in named_in(stored).items()}
         if not named:
-            held = f"a dict of {some_of(list(map(str, stored)))}" if isinstance(stored, Mapping) else "no dict"
-            raise UsageError(f"{file} holds {held}, and no weights; write torch.save(model.state_dict(), file).")
+            held = f" ({some_of([str(key) for key in stored])})" if isinstance(stored, Mapping) and stored else ""
+            raise UsageError(f"There are no weights in {file}{held}; write torch.save(model.state_dict(), file).")
         state = _Weights(file, named, module).called(name)
         with _in_one_sentence(file):
             tensors = {own: read(value) for own, value in state.items()}

@@ -28,7 +28,10 @@ def measure(
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option("--from", help="Trained weights for the dense model: safetensors, or a state dict."),
+        typer.Option(
+            "--from",
+            help="Trained weights for the dense model: safetensors, or of torch.save. FILE:ema: those called ema.",
+        ),
     ] = None,
     runtimes: Annotated[
         list[str],

@@ -36,7 +36,8 @@ def prune(
     sparsity: Annotated[str | None, typer.Option(help="The share of weights to set to zero, such as 90%.")] = None,
     pattern: Annotated[str | None, typer.Option(help="A pattern of zeros: 2:4, or 4x1 with --sparsity.")] = None,
     weights: Annotated[
-        Path | None, typer.Option("--from", help="Trained weights: safetensors, or a state dict.")
+        Path | None,
+        typer.Option("--from", help="Trained weights: safetensors, or of torch.save. FILE:ema: those called ema."),
     ] = None,
     train: Annotated[float, typer.Option(help="Epochs to train first, for a model that is not trained.", min=0)] = 0,
     finetune: Annotated[

@@ -15,7 +15,8 @@ AMOUNTS = ["25%", "50%", "75%"]
 def sensitivity(
     task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model() and eval_data().")],
     weights: Annotated[
-        Path | None, typer.Option("--from", help="The trained weights: safetensors, or a state dict.")
+        Path | None,
+        typer.Option("--from", help="The trained weights: safetensors, or of torch.save. FILE:ema: those called ema."),
     ] = None,
     amounts: Annotated[
         list[str], typer.Option("--amount", help="How much of each group to remove. May be repeated.")

@@ -26,7 +26,7 @@ from secateur.surgery.proof.dry_run import computes_alike, with_stand_ins
 
 # A config has a few widths for all layers; a model with more of them has widths of its own in each.
 _MOST_CHANGES = 8
-_MOST_BUILDS = 48
+_MOST_BUILDS = 32
 
 T = TypeVar("T")
 Way = tuple[str | int, ...]
@@ -60,8 +60,10 @@ def expressed_config(model: nn.Module, plan: Plan | None) -> Any:
     if [path for path, _ in _pretrained_parts(model)] != [""]:
         raise NotExpressible("it is not a transformers model")
     search = _Search(model, "", plan)
-    if search.start is None or search.start.distance > 0 or search.buffers_cut:
-        raise search.obstacle()
+    if search.start is None or search.start.shapes.keys() != search.wanted.keys():
+        raise NotExpressible("it is not the model that its config builds")
+    if search.start.distance > 0 or search.buffers_cut:
+        search.sizes(lambda sizes: False)  # what `apply` did not find is not there to be found
     return model.config
 
 
@@ -149,12 +151,14 @@ class _Search:
         self.seen: set[tuple[tuple[Way, int], ...]] = set()
         self.idle: set[Way] = set()
         """Numbers of the config that change nothing in what it builds."""
-        self.start = self._build(self.part.config)
-        self.nearest = self.start
+        self.floats = _held(self.part, float)
+        self.start = self.nearest = self._build(self.part.config)
+        if self.start is not None:
+            self.changes |= {(self.start.shapes[name][axis], self.wanted[name][axis]) for name, axis in self.start.off}
 
     @property
     def fitted_before(self) -> bool:
-        return self.start is not None and self.start.shapes == self.full
+        return self.start is not None and all(self.start.shapes[name] == shape for name, shape in self.full.items())
 
     def sizes(self, is_accepted: Callable[[Sizes], bool]) -> Sizes:
         """Of configs and modules, as they are and as they become."""
@@ -204,7 +208,7 @@ class _Search:
         return other
 
     def _build(self, config: Any) -> _Built | None:
-        """None where it was built before, and where it builds a model of other tensors, or none."""
+        """None where it was built before, and where it builds a model without some of the tensors, or none."""
         numbers = tuple(_numbers(config))
         if numbers in self.seen:
             return None
@@ -216,12 +220,12 @@ class _Search:
         except Exception:  # a config may refuse a combination of numbers in any way
             return None
         shapes = {name: tuple(t.shape) for name, t in module.state_dict().items() if isinstance(t, Tensor)}
-        if {name: len(shape) for name, shape in shapes.items()} != {n: len(s) for n, s in self.wanted.items()}:
+        if any(name not in shapes or len(shapes[name]) != len(shape) for name, shape in self.wanted.items()):
             return None
-        off = [(n, i) for n, s in shapes.items() for i, length in enumerate(s) if length != self.wanted[n][i]]
+        off = [(n, i) for n, s in self.wanted.items() for i, length in enumerate(s) if length != shapes[n][i]]
         # Equal shapes are not enough: a scale that the code computes from a width would be another.
         floats = _held(module, float)
-        wrong = [at for at, number in _held(self.part, float).items() if floats.get(at) != number]
+        wrong = [at for at, number in self.floats.items() if floats.get(at) != number]
         wrong += [at for at, (_, new) in self.attributes.items() if read_attribute(module, at) != new]
         return _Built(config, module, shapes, tuple(off), tuple(wrong))
 
@@ -249,8 +253,8 @@ class _Search:
         named = [group.name for group in groups if group.name in layers]
         if not off:
             named = [group.name for group in groups if layers & {*group.layers}]
-            what = some_of([_joined(self.path, path, *way) for path, way in self.nearest.numbers_off]) or "its code"
-            reason = f"with the config of the new widths, {what} would be another number"
+            what = some_of([_joined(self.path, path, *way) for path, way in self.nearest.numbers_off])
+            reason = f"with the new widths in its config, {what or 'a number in its code'} would be another"
         else:
             reason = f"its config has no number for the width of {some_of(named or sorted(layers))}"
             if any(self.nearest.shapes[name][axis] != self.full[name][axis] for name, axis in off):
