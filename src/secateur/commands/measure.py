@@ -30,7 +30,7 @@ def measure(
         Path | None,
         typer.Option(
             "--from",
-            help="A file of the dense model's weights (safetensors, torch.save); FILE:ema takes those called ema.",
+            help="A file of the dense model's weights (safetensors, torch.save); FILE:ema for those called ema.",
         ),
     ] = None,
     runtimes: Annotated[

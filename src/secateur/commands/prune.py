@@ -37,7 +37,9 @@ def prune(
     pattern: Annotated[str | None, typer.Option(help="A pattern of zeros: 2:4, or 4x1 with --sparsity.")] = None,
     weights: Annotated[
         Path | None,
-        typer.Option("--from", help="A file of trained weights (safetensors, torch.save); FILE:ema takes those called ema."),
+        typer.Option(
+            "--from", help="A file of trained weights (safetensors, torch.save); FILE:ema for those called ema."
+        ),
     ] = None,
     train: Annotated[float, typer.Option(help="Epochs to train first, for a model that is not trained.", min=0)] = 0,
     finetune: Annotated[

@@ -16,7 +16,9 @@ def sensitivity(
     task: Annotated[str, typer.Argument(help="A Python file, or package.module, with model() and eval_data().")],
     weights: Annotated[
         Path | None,
-        typer.Option("--from", help="A file of trained weights (safetensors, torch.save); FILE:ema takes those called ema."),
+        typer.Option(
+            "--from", help="A file of trained weights (safetensors, torch.save); FILE:ema for those called ema."
+        ),
     ] = None,
     amounts: Annotated[
         list[str], typer.Option("--amount", help="How much of each group to remove. May be repeated.")

@@ -130,7 +130,7 @@ def _device(tensors: dict[str, Tensor]) -> torch.device:
 
 
 def computes_alike(module: nn.Module, plan: Plan, other: Plan) -> bool:
-    """Whether two plans that cut the same tensors leave code that does the same with them, as far as a dry run shows."""
+    """Whether two plans that cut the same tensors leave code that does the same, as far as a dry run shows."""
     tensors = named_tensors(module)
     try:
         (out, numbers), (other_out, other_numbers) = (_tried(module, tensors, each) for each in (plan, other))
