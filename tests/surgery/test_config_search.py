@@ -6,12 +6,16 @@ import copy
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -227,6 +231,35 @@ def test_a_model_within_the_users_own(tmp_path: Path) -> None:
     again = BertModel.from_pretrained(tmp_path, add_pooling_layer=False).eval()
     with torch.no_grad():
         assert torch.equal(again(**TOKENS).last_hidden_state, model.backbone(**TOKENS).last_hidden_state)
+
+
+def test_what_the_loop_returns_has_the_new_config_and_keeps_what_the_user_set() -> None:
+    """In mixed precision it is a copy, cut once more."""
+    rows = [{"input_ids": row, "labels": torch.tensor(0)} for row in TOKENS["input_ids"]]
+    model = built(bert)
+    model.dropout.p = 0.25
+    AcceleratorState._reset_state(reset_partial_state=True)
+    result = secateur.prune(
+        model,
+        channels=0.5,
+        finetune=0,
+        train_data=DataLoader(rows, 2),
+        eval_data=DataLoader(rows, 2),
+        accelerator=Accelerator(cpu=True, mixed_precision="bf16"),
+        progress=False,
+    )
+    AcceleratorState._reset_state(reset_partial_state=True)
+    assert result.model.config.hidden_size == 16
+    assert result.model.dropout.p == 0.25
+    assert model.config.hidden_size == 32
+
+
+def test_a_plan_that_cannot_be_tried_out_leaves_the_config() -> None:
+    model = built(bert)
+    plan = replace(secateur.plan_channels(model, TOKENS, 0.5), example_inputs=None, example_form=None)
+    (said,) = said_of(model, plan, verify=False)
+    assert "pass example_inputs=… to apply" in said
+    assert model.config.hidden_size == 32
 
 
 def test_a_cut_that_fails_leaves_the_config_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def adopt_config(model: nn.Module, numbers: Mapping[Way, int]) -> None:
 
 def _pretrained_parts(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """The transformers models in a model, of those within another the outermost."""
-    transformers = sys.modules.get("transformers")  # where nobody has imported it, there are none
+    transformers = sys.modules.get("transformers.modeling_utils")  # where nobody has loaded it, there are none
     if transformers is None:
         return
     found: list[str] = []
@@ -102,7 +102,7 @@ def _is_harmless(module: nn.Module, plan: Plan, sizes: Sizes) -> bool:
     try:
         tried = plan if plan.example_inputs is not None else with_stand_ins(module, plan)
     except UsageError:
-        return False
+        raise NotExpressible("what a new config changes cannot be tried out; pass example_inputs=… to apply") from None
     return computes_alike(module, tried, replace(tried, attributes={**sizes, **tried.attributes}))
 
 
@@ -151,9 +151,12 @@ class _Search:
         self.seen: set[tuple[tuple[Way, int], ...]] = set()
         self.idle: set[Way] = set()
         """Numbers of the config that change nothing in what it builds."""
-        self.floats = _held(self.part, float)
+        self.floats: dict[Attribute, float] = {}
+        """Those that the model has from its config; a user may have set others, such as the share of a dropout."""
         self.start = self.nearest = self._build(self.part.config)
         if self.start is not None:
+            made = _held(self.start.module, float)
+            self.floats = {at: number for at, number in _held(self.part, float).items() if made.get(at) == number}
             self.changes |= {(self.start.shapes[name][axis], self.wanted[name][axis]) for name, axis in self.start.off}
 
     @property
@@ -164,7 +167,7 @@ class _Search:
         """Of configs and modules, as they are and as they become."""
         if self.start is None or self.buffers_cut or len(self.changes) > _MOST_CHANGES:
             raise self.obstacle()
-        found = self._from(self.start, is_accepted)
+        found = self._from(self.start, is_accepted) if self.changes else {}
         if found is None:
             raise self.obstacle()
         return found
