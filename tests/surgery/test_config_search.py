@@ -26,14 +26,14 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
-    MPNetConfig,
-    MPNetForSequenceClassification,
     OPTConfig,
     OPTForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    RemBertConfig,
+    RemBertForSequenceClassification,
     ResNetConfig,
     ResNetForImageClassification,
     Trainer,
@@ -61,8 +61,8 @@ def bert() -> Any:
 
 MODELS: dict[str, tuple[Build, dict[str, Tensor]]] = {
     "bert": (bert, TOKENS),
-    # The size of a head is no float of a module, but a number in the code: hidden size and heads go together.
-    "mpnet": (lambda: MPNetForSequenceClassification(MPNetConfig(**SMALL)), TOKENS),
+    # The scale is no float that a module holds: only the code tells that the heads go with the hidden size.
+    "rembert": (lambda: RemBertForSequenceClassification(RemBertConfig(**SMALL, input_embedding_size=16)), TOKENS),
     "gpt2": (
         lambda: GPT2LMHeadModel(
             GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=20, use_cache=False)
