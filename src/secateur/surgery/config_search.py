@@ -26,7 +26,7 @@ from secateur.surgery.proof.dry_run import computes_alike, with_stand_ins
 
 # A config has a few widths for all layers; a model with more of them has widths of its own in each.
 _MOST_CHANGES = 8
-_MOST_BUILDS = 32
+_MOST_BUILDS = 48
 
 T = TypeVar("T")
 Way = tuple[str | int, ...]
