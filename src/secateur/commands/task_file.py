@@ -78,7 +78,7 @@ class TaskFile:
         return replace(recipe, **changes)
 
     def build_model(self, weights: str | Path | None = None) -> nn.Module:
-        """The model, with the weights of a file: safetensors, or a state dict that `torch.save` wrote."""
+        """The model, with the weights of a file of safetensors or `torch.save`; `FILE:ema` for those called ema."""
         model = self.model()
         if not isinstance(model, nn.Module):
             raise UsageError(f"model() in {self.name} returns a {type(model).__name__}; return the nn.Module.")
