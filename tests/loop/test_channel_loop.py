@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import secateur
 from secateur.bench.size import count_macs
+from secateur.studies.machine.cached import save_cached
 from tests.support.channel_runs import DISTILLED, QUICK, Loaders, assert_same, counts, prune, widths
+from tests.support.hardware_reports import measured
 from tests.support.models import ConvNet, blobs, share_right
 
 
@@ -358,3 +361,14 @@ def test_a_call_that_cannot_work_fails_before_it_trains(
     with pytest.raises(secateur.UsageError, match=message):
         prune(convnet, **{"channels": 0.5, "train": 1, "metric": never, **loaders, **options})
     assert all(torch.equal(value, before[name]) for name, value in convnet.state_dict().items())
+
+
+@pytest.mark.parametrize("options", [{}, {"train": 1}, {"schedule": "iterative", "cuts": 2}], ids=str)
+def test_only_the_last_cut_is_warned_of(convnet: ConvNet, loaders: Loaders, options: dict[str, Any]) -> None:
+    save_cached(measured(8, penalty=3.0))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        result = prune(convnet, 0.35, multiple_of=1, **options, **loaders)
+    assert counts(result)["hidden"] == (32, 21)
+    (told,) = [str(warning.message) for warning in seen if "will not get faster" in str(warning.message)]
+    assert "hidden (32 → 21 channels, about 1.97 × the time)" in told

@@ -1,16 +1,20 @@
 """Made-up measurements for the tests of `secateur hardware`."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 
+from secateur.bench.counts import CountCurve
+from secateur.bench.machine import this_machine
 from secateur.bench.timing import Timing
 from secateur.bench.turns import Turns
 from secateur.examples.mobilenet_v2 import MobileNetV2
 from secateur.examples.small_resnet import SmallResNet
-from secateur.studies.machine.machine_study import MOBILE, Extent
+from secateur.studies.machine.hardware_report import HardwareReport
+from secateur.studies.machine.machine_study import MOBILE, Extent, study_hardware
 from secateur.studies.machine.structured import Network
 
 TINY = Extent(
@@ -42,3 +46,15 @@ class FakeTimer:
     def __call__(self, calls: Mapping[str, Callable[[], Any]], *, max_seconds: float, clock: Any = None) -> Turns:
         self.outputs.append({name: call() for name, call in calls.items()})
         return Turns({name: timing(float(i)) for i, name in enumerate(calls, 1)}, timing(1.0))
+
+
+def measured(multiple: int, penalty: float = 2.0) -> HardwareReport:
+    """A machine on which counts off multiples of `multiple` cost `penalty` times as much."""
+    report = study_hardware(dataclasses.replace(TINY, networks=()), FakeTimer())
+    curves = []
+    for kind in ("convolution", "linear", "depthwise"):
+        power = 1 if kind == "depthwise" else 2
+        costs = [(1 if n % multiple == 0 else penalty) * n**power * 1e-6 for n in TINY.counts]
+        timings = tuple(timing(cost / costs[0], 0.001, cost) for cost in costs)
+        curves.append(CountCurve(kind, "eager", TINY.counts, timings, timing(1.0)))
+    return dataclasses.replace(report, counts=tuple(curves), machine=this_machine())

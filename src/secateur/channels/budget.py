@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -16,8 +16,9 @@ ScoresByGroup = Mapping[int, NDArray[np.float64]]
 """By the index of a group, one number for each of its units."""
 NO_UNITS: Ids = np.empty(0, np.int64)
 
-# A search may choose any width, so it need not take one that is sure to be slow.
+# A search may choose any width, so it need not take one that is sure to be slow, unless nothing else fits.
 _SEARCH_STEP = 4
+_FINEST = 4
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,23 @@ class Budget:
 
     def multiple(self, bundle: Bundle) -> int:
         """What the steps that stay have to be a multiple of. Tied or further divided groups are not rounded."""
-        plain = len(bundle.groups) == 1 and not bundle.groups[0].alternatives
-        return self.alignment.multiple(bundle.groups[0]) if plain else 1
+        return self.alignment.multiple(bundle.groups[0]) if _is_plain(bundle) else 1
+
+    def finer(self) -> Budget | None:
+        """With steps half as large; None where they are the user's own, or so small that kernels would not like it."""
+        fineness = 2 * self.alignment.fineness
+        if self.alignment.asked or fineness > _FINEST:
+            return None
+        return replace(self, alignment=replace(self.alignment, fineness=fineness))
+
+    def rounding(self, bundles: Iterable[Bundle], shares: Mapping[int, float]) -> str | None:
+        """How the study of the machine rounded what is left of the bundles, for the plan to say."""
+        cut = [(b, shares[b.groups[0].index]) for b in bundles if _is_plain(b) and b.groups[0].index in shares]
+        return self.alignment.told(b.groups[0] for b, left in cut if round(left * b.steps) % self.multiple(b) == 0)
+
+
+def _is_plain(bundle: Bundle) -> bool:
+    return len(bundle.groups) == 1 and not bundle.groups[0].alternatives
 
 
 def choose_steps(
@@ -77,7 +93,7 @@ def allowed_steps(bundle: Bundle, budget: Budget) -> list[int]:
     """The numbers of steps that a bundle may lose, beginning with none: what stays is aligned and above the floor."""
     multiple = budget.multiple(bundle)
     if not budget.alignment.asked and bundle.steps >= 4 * _SEARCH_STEP:
-        multiple = max(multiple, _SEARCH_STEP)
+        multiple = max(multiple, _SEARCH_STEP // budget.alignment.fineness)
     least = max(1, ceil(budget.floor * bundle.steps))
     kept = range((bundle.steps - 1) // multiple * multiple, 0, -multiple)
     return [0, *(bundle.steps - left for left in kept if left >= least)]

@@ -141,7 +141,19 @@ class Dissection:
         return tuple(dict.fromkeys(module_of(member.leaf.name) for member in members))
 
     def kind(self, group: Group) -> str:
-        return "heads" if group.is_heads and group.alternatives else "channels"
+        """What a unit of the group is: several channels of a layer may be one head, or one group of a group norm."""
+        if group.is_heads and (group.alternatives or self.channels_of_unit(group) > 1):
+            return "heads"
+        return "groups" if group.index in self._grouping and self.channels_of_unit(group) > 1 else "channels"
+
+    def channels_of_unit(self, group: Group) -> int:
+        """So many output channels of the layer that the group is named after go with each unit."""
+        return self.producers(group)[0].coordinates
+
+    @cached_property
+    def _grouping(self) -> frozenset[int]:
+        """The groups, by index, whose units are the groups of a norm or of a convolution."""
+        return frozenset().union(*(self.widths(axis).groups for axis in self.coupling.group_axes.values()))
 
     def told(self, group: Group) -> tuple[str, tuple[str, ...], str]:
         """Name, layers and kind of a group, as tables tell them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Unpack
 
 from torch import nn
@@ -60,8 +61,8 @@ def plan_channels(
         choose = by_amounts(cuttable, scorer, given, budget, request.iterations, previous)
         selection = select(dissection, cuttable, choose)
         plan = plan_of(selection, dissection, module, budget.scope, scorer.name, example_inputs)
-        alignment.warn_of(plan.groups)
-        return plan
+        alignment.warn_of((previous.then(plan) if previous else plan).groups)
+        return replace(plan, rounding=budget.rounding(selection.bundles, selection.shares))
     measured = request.sensitivity
     importance = by_score(dissection) if measured is None else by_sensitivity(measured, dissection)
     search = Search(dissection, module, example_inputs, cuttable, scorer, given, budget, importance)

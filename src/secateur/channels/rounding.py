@@ -10,7 +10,7 @@ from math import gcd
 from torch import nn
 
 from secateur.base import SecateurWarning, some_of
-from secateur.bench import CountCurve, cached_curves, expected_ratio, liked_multiple
+from secateur.bench import CountCurve, cached_curves, expected_ratio, liked_multiple, this_machine
 from secateur.channels.dissection import Dissection
 from secateur.couple import Group
 from secateur.plans import GroupCut, Plan
@@ -22,6 +22,10 @@ _SMALLEST_ROUNDED = 32
 # Depthwise kernels fall back to slow code off these, however small the layer is.
 _DEPTHWISE = 4
 _LIKED = 16
+
+
+class SlowCounts(SecateurWarning):
+    """Some layers will not get faster by a cut, as far as the study of the machine tells."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Alignment:
     """What `secateur hardware` measured on this machine; none where it has not."""
     previous: Plan | None
     """What was removed before: several cuts are rounded as one would be."""
+    fineness: int = 1
+    """Divides what hardware likes, where that alone is too coarse."""
 
     @property
     def asked(self) -> bool:
@@ -48,31 +54,53 @@ class Alignment:
         coordinates = min(member.coordinates for member in group.members)
         if self.multiple_of is not None:
             return self.multiple_of // gcd(self.multiple_of, coordinates)
+        liked = self._liked(group)
+        if group.index in self.depthwise and self._size(group) >= 2 * _DEPTHWISE:
+            liked = max(liked, _DEPTHWISE)
+        return liked // gcd(liked, coordinates)
+
+    def told(self, groups: Iterable[Group]) -> str | None:
+        """How the study of the machine rounded the groups, for the plan to say; None where it did not."""
+        studied = bool(self.curves) and not self.asked
+        multiples = sorted({self._liked(group) for group in groups if studied} - {1})
+        if not multiples:
+            return None
+        return (
+            f"rounded to multiples of {' and '.join(map(str, multiples))}, which `secateur hardware` found best on "
+            f"{this_machine().name}; multiple_of=… asks for others"
+        )
+
+    def warn_of(self, cuts: Iterable[GroupCut]) -> None:
+        """Of cuts to counts that cost so much on this machine that the layer will not get faster."""
+        groups = {self.dissection.name(group): group for group in self.dissection.groups if self.curves}
+        slow = [text for cut in cuts if cut.name in groups and (text := self._slow(cut, groups[cut.name]))]
+        if slow:
+            warnings.warn(
+                f"On this machine, as `secateur hardware` measured it, these layers will not get faster: "
+                f"{some_of(slow)}. Name them in keep, or let multiple_of round the counts.",
+                SlowCounts,
+                stacklevel=3,
+            )
+
+    def _slow(self, cut: GroupCut, group: Group) -> str:
+        """Empty where the layer gets faster. What was measured are channels, and a unit may be many of them."""
+        channels = self.dissection.channels_of_unit(group)
+        ratio = expected_ratio(self.curves, self._kind(group), cut.before * channels, cut.after * channels)
+        if ratio < 1:
+            return ""
+        units = "" if cut.kind == "channels" else f"{cut.before} → {cut.after} {cut.kind}, "
+        return (
+            f"{cut.name} ({units}{cut.before * channels} → {cut.after * channels} channels, about {ratio:.2f} × the "
+            "time)"
+        )
+
+    def _liked(self, group: Group) -> int:
+        """What was measured, or the tile, as far as the group is large enough for it and it is not too coarse."""
         liked = liked_multiple(self.curves, self._kind(group)) if self.curves else self.tile
         size = self._size(group)
         while liked > 1 and (liked * _STEPS > size or size < _SMALLEST_ROUNDED):
             liked //= 2
-        if group.index in self.depthwise and size >= 2 * _DEPTHWISE:
-            liked = max(liked, _DEPTHWISE)
-        return liked // gcd(liked, coordinates)
-
-    def warn_of(self, cuts: Iterable[GroupCut]) -> None:
-        """Of cuts to counts that cost so much on this machine that the layer will not get faster."""
-        if not self.curves:
-            return
-        groups = {self.dissection.name(group): group for group in self.dissection.groups}
-        slow = []
-        for cut in cuts:
-            ratio = expected_ratio(self.curves, self._kind(groups[cut.name]), cut.before, cut.after)
-            if ratio >= 1:
-                slow.append(f"{cut.name} ({cut.before} → {cut.after}, about {ratio:.2f} × the time)")
-        if slow:
-            warnings.warn(
-                f"On this machine, as `secateur hardware` measured it, these layers will not get faster: "
-                f"{some_of(slow)}. Leave them out with keep=…, or let multiple_of round the counts.",
-                SecateurWarning,
-                stacklevel=3,
-            )
+        return max(1, liked // self.fineness)
 
     def _size(self, group: Group) -> int:
         name = self.dissection.name(group)

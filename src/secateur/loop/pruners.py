@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from secateur.base import SecateurWarning, UsageError
-from secateur.channels import NothingToCut, plan_channels, require_runtime
+from secateur.channels import NothingToCut, SlowCounts, plan_channels, require_runtime
 from secateur.loop.histogram import weight_histogram
 from secateur.loop.state import State
 from secateur.loop.tuner import Tuner
@@ -51,16 +51,17 @@ class Pruner:
                 for name in ("score", "keep", "keep_indices", "per_layer", "multiple_of", "outputs", "data")
             }
             request = Channels(0.5, **shared)  # a latency takes minutes to meet, and weights that are trained
+        final = request is self.request and self.schedule == "one-shot"
         with warnings.catch_warnings():
             if self.trains_first:
                 warnings.simplefilter("ignore", SecateurWarning)  # the weights are not final
-            self._checked = request, self._plan(tuner, request, State(), show=False)
+            self._checked = request, self._plan(tuner, request, State(), show=False, final=final)
 
     def prune(self, tuner: Tuner, state: State, progress: float, show: bool) -> State:
         """Ranks and prunes up to `progress` (0 to 1) of the way to the final amount. A search may `show` its steps."""
         request = self.request.at(progress, self.schedule, state.plan)
         try:
-            planned = self._planned(tuner, request, state, show)
+            planned = self._planned(tuner, request, state, show, final=progress >= 1)
         except NothingToCut:
             if progress >= 1 and state.plan is None:
                 raise
@@ -73,17 +74,20 @@ class Pruner:
         tuner.cut(agreed)
         return replace(state, plan=state.plan.then(agreed) if state.plan else agreed, histogram=histogram)
 
-    def _planned(self, tuner: Tuner, request: Request, state: State, show: bool) -> Masks | Plan:
+    def _planned(self, tuner: Tuner, request: Request, state: State, show: bool, final: bool) -> Masks | Plan:
         if state.untouched and self._checked is not None and self._checked[0] == request:
             return self._checked[1]
         with tuner.gradients() if request.score == "taylor" else nullcontext():
-            return self._plan(tuner, request, state, show)
+            return self._plan(tuner, request, state, show, final)
 
-    def _plan(self, tuner: Tuner, request: Request, state: State, show: bool) -> Masks | Plan:
+    def _plan(self, tuner: Tuner, request: Request, state: State, show: bool, final: bool) -> Masks | Plan:
         if isinstance(request, Zeros):
             return plan_weights(tuner.module, request, previous=state.masks)
         previous = state.plan if isinstance(request, Channels) else None
-        return plan_channels(tuner.module, self._example_inputs, request, previous=previous, progress=show)
+        with warnings.catch_warnings():
+            if not final:
+                warnings.simplefilter("ignore", SlowCounts)  # nobody deploys what it leaves
+            return plan_channels(tuner.module, self._example_inputs, request, previous=previous, progress=show)
 
 
 def _require_zeros_schedule(zeros: Zeros, schedule: Schedule) -> None:

@@ -204,7 +204,11 @@ class Target(_ChannelRequest):
     def at(self, progress: float, schedule: Schedule, previous: Masks | Plan | None = None) -> Self:
         """What is to be left when `progress` (0 to 1) of the way is gone; `previous` is what was removed on it."""
         outcome = previous.outcome if isinstance(previous, Plan) else None
-        return replace(self, goal=self.parsed_goal.at(progress, outcome.dense if outcome else None))
+        goal = self.parsed_goal.at(progress, outcome.dense if outcome else None)
+        if outcome is not None and goal.what == "latency":
+            # Seconds of hours ago do not hold now: it is measured beside the model as it is.
+            goal = replace(goal, value=goal.value / outcome.reached, relative=True)
+        return replace(self, goal=goal)
 
     @property
     def parsed_goal(self) -> Goal:

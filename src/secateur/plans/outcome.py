@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
-from secateur.base import Finite, Must, UsageError, byte_text, milliseconds, printable
+from secateur.base import Finite, Must, UsageError, byte_text, count_text, milliseconds, printable
 
 
 class TargetUnreachable(UsageError):
@@ -37,6 +37,12 @@ class Outcome:
         if not (self.dense > 0 and self.reached > 0):
             raise ValueError(f"{self.reached:g} of {self.dense:g} is no way to meet a target")
 
+    def scaled(self, factor: float) -> Outcome:
+        """The same on a machine that takes so many times as long."""
+        names = ("dense", "asked", "predicted", "reached", "low", "high")
+        attempts = tuple((factor * predicted, factor * measured) for predicted, measured in self.attempts)
+        return replace(self, **{name: factor * getattr(self, name) for name in names}, attempts=attempts)
+
     def __str__(self) -> str:
         return printable(self._sentence)
 
@@ -46,12 +52,13 @@ class Outcome:
         of_dense = f"{self.reached / self.dense:.3f} × dense ({quantity(self.what, self.dense)})"
         if self.what != "latency":
             return f"target {self.target}: {text}, {of_dense}"
-        error = self.predicted / self.reached - 1
+        chosen = next((measured for predicted, measured in self.attempts if predicted == self.predicted), self.reached)
         return (
-            f"target {self.target}: measured {text}, {of_dense}, interval {self.low / self.dense:.3f}–"
-            f"{self.high / self.dense:.3f}, null control {self.control[1]:.3f} ({self.control[0]:.3f}–"
-            f"{self.control[2]:.3f}); predicted {quantity(self.what, self.predicted)} ({error:+.1%}) "
-            f"at the last of {len(self.attempts)} candidates; {self.measured_in}"
+            f"target {self.target}: at most {quantity(self.what, self.asked)}; confirmed {text}, {of_dense}, interval "
+            f"{self.low / self.dense:.3f}–{self.high / self.dense:.3f}, null control {self.control[1]:.3f} "
+            f"({self.control[0]:.3f}–{self.control[2]:.3f}); {quantity(self.what, chosen)} when it was chosen from "
+            f"{count_text(len(self.attempts), 'candidate')}, predicted {quantity(self.what, self.predicted)}; "
+            f"{self.measured_in}"
         )
 
 

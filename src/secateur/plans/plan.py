@@ -48,7 +48,7 @@ class GroupCut:
     name: str
     layers: tuple[str, ...]
     kind: str
-    """ "channels" or "heads"."""
+    """ "channels", "heads" or "groups": those of a group norm or a grouped convolution."""
     before: Count
     """Units, as many as there were."""
     after: Count
@@ -152,6 +152,8 @@ class Plan:
     """What the channels were ranked by."""
     outcome: Outcome | None = field(default=None, metadata=ADDED_LATER)
     """How the target was met, if there was one."""
+    rounding: str | None = field(default=None, metadata=IF_THERE)
+    """To which multiples the study of a machine rounded what is left, if it did."""
     example_form: Annotated[Form | None, StoredAs(to_json, read_form)] = field(
         default=None, compare=False, repr=False, metadata=IF_THERE
     )
@@ -173,8 +175,9 @@ class Plan:
         ]
         met = [str(self.outcome)] if self.outcome else []
         free = [f"outputs that may change their shape: {some_of(self.free_outputs, 8)}"] if self.free_outputs else []
+        rounding = [self.rounding] if self.rounding else []
         left_alone = wrapped(left_alone_lines(self.left_alone))
-        return joined_lines([*wrapped([*head, *met, *free]), *group_lines(rows, "−"), *left_alone])
+        return joined_lines([*wrapped([*head, *met, *free, *rounding]), *group_lines(rows, "−"), *left_alone])
 
     def then(self, later: Plan) -> Plan:
         """One plan that does what this one and then `later`, made for the model it leaves, do one after the other."""
@@ -196,6 +199,7 @@ class Plan:
             macs=(self.macs[0], later.macs[1]),
             outcome=_composed(self.outcome, later.outcome),
             free_outputs=tuple(dict.fromkeys([*(self.free_outputs or ()), *(later.free_outputs or ())])) or None,
+            rounding=later.rounding or self.rounding,
             example_form=self.example_form,
             example_inputs=self.example_inputs,
             constants=self.constants,
@@ -221,8 +225,12 @@ class Plan:
 
 
 def _composed(first: Outcome | None, later: Outcome | None) -> Outcome | None:
-    """What the later cut reached, beside the model that the first one found."""
-    return later if first is None or later is None else replace(later, dense=first.dense)
+    """What the later cut reached, beside the model that the first one found. A latency that was measured later is told
+    in seconds of the time of the first."""
+    if first is None or later is None:
+        return later
+    timed = later.what == first.what == "latency"
+    return replace(later.scaled(first.reached / later.dense) if timed else later, dense=first.dense)
 
 
 def _share(after: int, before: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,15 @@ from secateur.base import (
     unwrap,
 )
 from secateur.capture import without_random_effects
-from secateur.channels import CutGroup, GroupCurve, NothingToCut, Sensitivity, find_cut_groups, plan_channels
+from secateur.channels import (
+    CutGroup,
+    GroupCurve,
+    NothingToCut,
+    Sensitivity,
+    SlowCounts,
+    find_cut_groups,
+    plan_channels,
+)
 from secateur.loop import (
     Loss,
     Metric,
@@ -103,7 +112,8 @@ def sensitivity(
         for group, share in pending:
             begin(f"{group.name} without {share:.0%}")
             try:
-                plan = plan_channels(model, example_inputs, per_layer={group.key: share}, score=score, keep=kept)
+                with warnings.catch_warnings(action="ignore", category=SlowCounts):  # it is not for its speed
+                    plan = plan_channels(model, example_inputs, per_layer={group.key: share}, score=score, keep=kept)
             except NothingToCut:
                 store.add(group.name, share, None)  # the amount rounds to no channel
                 continue

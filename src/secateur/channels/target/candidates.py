@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -21,7 +22,7 @@ from secateur.plans import Goal, Plan
 from secateur.surgery import cut
 
 DENSE, CUT = "dense", "cut"
-_MOST_SECONDS = 15.0
+_MOST_SECONDS, _SECONDS_AGAIN = 15.0, 6.0
 
 
 class Candidates:
@@ -31,29 +32,34 @@ class Candidates:
         self._module = copy_of_model(module).eval()
         self._inputs, self._threads = example_inputs, threads
         self._runtime = find_runtime(runtime)
-        self._dense = self._load(DENSE, self._module)
-        self._control = self._load(NULL_CONTROL, copy_of_model(self._module))
+        self._dense, self._control = self._load(DENSE), self._load(NULL_CONTROL)
 
     @property
     def runtime(self) -> str:
         return f"{self._runtime.name} {self._runtime.version}"
 
     def time_dense(self) -> Comparison:
-        return self._compare(self._dense)
+        return self._compare((self._dense,), self._control, _MOST_SECONDS)
 
     def time(self, plan: Plan) -> Comparison:
         """The model cut by the plan beside the dense one; refused if the runtime computes something else with it."""
-        pruned = copy_of_model(self._module)
-        cut(pruned, plan)
-        return self._compare(self._dense, self._load(CUT, pruned))
+        return self._compare((self._dense, self._load(CUT, plan)), self._control, _MOST_SECONDS)
 
-    def _load(self, name: str, model: nn.Module) -> Ready:
+    def time_again(self, plan: Plan, times: int) -> list[Comparison]:
+        """Likewise, with all of them loaded anew: where they lie in memory makes a difference, too."""
+        entries, control = (self._load(DENSE), self._load(CUT, plan)), self._load(NULL_CONTROL)
+        return [self._compare(entries, control, _SECONDS_AGAIN) for _ in range(times)]
+
+    def _load(self, name: str, plan: Plan | None = None) -> Ready:
+        model = copy_of_model(self._module)
+        if plan is not None:
+            cut(model, plan)
         with uninterrupted(patience=1), timing_conditions(self._threads):
             return Runner(name, model, self._runtime, self._inputs, self._threads).ready(self._inputs)
 
-    def _compare(self, *entries: Ready) -> Comparison:
+    def _compare(self, entries: Sequence[Ready], control: Ready, max_seconds: float) -> Comparison:
         with uninterrupted(patience=1), timing_conditions(self._threads):
-            return interruptible(compare_ready, entries, self._control, max_seconds=_MOST_SECONDS)
+            return interruptible(compare_ready, entries, control, max_seconds=max_seconds)
 
 
 def require_runtime(goal: Goal, runtime: str) -> None:

@@ -1,7 +1,8 @@
 """From a goal to a plan: a search over predicted costs, and for a latency the stopwatch.
 
 What a table of layers predicts for a whole network is off by a few per cent. So the candidate is cut and run in its
-runtime beside the dense network, and the search is told how far off it was, until the measured time fits.
+runtime beside the dense network, and the search is told how far off it was, until the measured time fits. The one that
+fits is then timed again, on its own account: of several candidates, the noise favours the one that is chosen.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from torch import nn
 
-from secateur.base import SecateurError, SecateurWarning, UsageError, batch_of, steps, threads_text, working
-from secateur.bench import Comparison
+from secateur.base import SecateurError, SecateurWarning, batch_of, steps, threads_text, working
+from secateur.bench import Comparison, Timing
 from secateur.channels.budget import Budget, allowed_steps, lowest_units, steps_for
 from secateur.channels.costs import Costs, bytes_of, macs_of, parameters_of
 from secateur.channels.dissection import Dissection
 from secateur.channels.given import Given
 from secateur.channels.scores import ChannelScorer
-from secateur.channels.select import Cuttable, Selection, plan_of, select
+from secateur.channels.select import Cuttable, NothingToCut, Selection, plan_of, select
 from secateur.channels.target.candidates import CUT, DENSE, Candidates, require_runtime
 from secateur.channels.target.importance import Importance
 from secateur.channels.target.latency import LatencyTable
@@ -30,10 +33,12 @@ from secateur.channels.target.slots import layer_slots
 from secateur.couple import Bundle, Ids
 from secateur.plans import Goal, Outcome, Plan, Target, TargetUnreachable, quantity
 
+# A latency is a ceiling: what fits is this share of it and not more, and the search aims at the middle of that.
+_LEAST, _MIDDLE = 0.97, 0.985
 _TOLERANCE = 0.05
-_GOOD_ENOUGH = 0.02
-_MOST_CANDIDATES = 6
-_MOST_AIMS = 12
+_MOST_CANDIDATES = 8
+_MOST_AIMS = 16
+_CONFIRMATIONS = 5
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Search:
 
     def plan(self, selection: Selection) -> Plan:
         scope, score = self.budget.scope, self.scorer.name
-        return plan_of(selection, self.dissection, self.module, scope, score, self.example_inputs)
+        plan = plan_of(selection, self.dissection, self.module, scope, score, self.example_inputs)
+        return replace(plan, rounding=self.budget.rounding(selection.bundles, selection.shares))
 
     def _choose(self, bundles: Sequence[Bundle], costs: Costs, most: float) -> Ids:
         self.given.require(bundles, self.dissection)
@@ -95,21 +101,43 @@ def _counted(goal: Goal, search: Search) -> Costs:
 
 @dataclass(frozen=True)
 class _Attempt:
+    """A candidate and how long it took."""
+
+    goal: Goal
     plan: Plan
     shares: Mapping[int, float]
-    aim: float
     predicted: float
-    wanted: float
     measured: Comparison
+    again: Comparison | None = None
+    """Timings of their own, once it was chosen: the one that was chosen by is the luckier the more were tried."""
+
+    @property
+    def timed(self) -> Comparison:
+        return self.again or self.measured
+
+    @property
+    def above(self) -> float:
+        """How far what was measured is above the ceiling, as a logarithm."""
+        return _above(self.goal, self.timed)
 
     @property
     def error(self) -> float:
-        """How far what was measured is above what is wanted, as a logarithm."""
-        return math.log(self.seconds / self.wanted)
+        """Likewise above the middle of what fits, where the search aims."""
+        return self.above - math.log(_MIDDLE)
 
     @property
-    def seconds(self) -> float:
-        return self.measured[CUT].seconds
+    def fits(self) -> bool:
+        return math.log(_LEAST) <= self.above <= 0
+
+
+def _above(goal: Goal, timed: Comparison) -> float:
+    return math.log(_seconds(goal, timed[CUT]) / goal.absolute(_seconds(goal, timed[DENSE])))
+
+
+def _seconds(goal: Goal, timing: Timing) -> float:
+    """As a table shows what is asked for: a share is one of the undisturbed times, milliseconds are what a caller
+    waits."""
+    return timing.seconds if goal.relative else timing.median
 
 
 def _meet_latency(target: Target, search: Search, progress: bool) -> Plan:
@@ -120,35 +148,16 @@ def _meet_latency(target: Target, search: Search, progress: bool) -> Plan:
     table = LatencyTable(runtime, target.threads)
     with steps(len(table.families(slots)), f"timing layers in {runtime}", progress) as begin:
         table.measure(slots, begin)
-    dense = candidates.time_dense()[DENSE].seconds
-    aim = _require_less(goal, dense)
+    dense = _seconds(goal, candidates.time_dense()[DENSE])
+    aim = _MIDDLE * _require_less(goal, dense)
     costs = table.costs(slots, dense / table.costs(slots).total({}))
-    attempts: list[_Attempt] = []
-    reached = True
-    for _ in range(_MOST_AIMS):
-        selection = search.select(costs, aim)
-        predicted = costs.total(selection.shares)
-        known = next((attempt for attempt in attempts if attempt.shares == selection.shares), None)
-        if known is not None:
-            attempts.append(replace(known, aim=aim))
-        elif len({attempt.predicted for attempt in attempts}) == _MOST_CANDIDATES:
-            break
-        else:
-            plan = search.plan(selection)
-            with working(f"timing candidate {len(attempts) + 1} in {runtime}", progress):
-                measured = candidates.time(plan)
-            wanted = goal.absolute(measured[DENSE].seconds)
-            attempts.append(_Attempt(plan, selection.shares, aim, predicted, wanted, measured))
-        reached = predicted <= aim
-        if abs(attempts[-1].error) <= _GOOD_ENOUGH or (not reached and attempts[-1].error > 0):
-            break
-        aim = min(_next_aim(attempts), 0.995 * dense)
-    best = min(attempts, key=lambda attempt: abs(attempt.error))
+    descent = _Descent(goal, search, candidates, costs, progress)
+    best = descent.descend(aim, 0.995 * dense)
     where = f"{threads_text(target.threads)}, batch {batch_of(search.example_inputs)}"
-    outcome = _outcome(goal, best, attempts, f"{candidates.runtime}, {best.measured.precision}, {where}")
-    if best.error > math.log1p(_TOLERANCE) and not reached:
+    outcome = _outcome(best, descent.attempts, f"{candidates.runtime}, {best.timed.precision}, {where}")
+    if best.above > 0 and not descent.can_go_lower:
         raise _unreachable(goal, outcome.reached, outcome.dense)
-    if abs(best.error) > math.log1p(_TOLERANCE):
+    if best.above > 0 or best.above < math.log1p(-_TOLERANCE):
         warnings.warn(
             f"The closest to {goal} that whole steps of channels allow is {quantity('latency', outcome.reached)}, "
             f"{outcome.reached / outcome.asked - 1:+.0%}; a smaller multiple_of makes the steps finer.",
@@ -158,30 +167,91 @@ def _meet_latency(target: Target, search: Search, progress: bool) -> Plan:
     return replace(best.plan, outcome=outcome)
 
 
+@dataclass
+class _Descent:
+    """Cuts and times one candidate after the other, until one is at the ceiling or a little below it."""
+
+    goal: Goal
+    search: Search
+    candidates: Candidates
+    costs: Costs
+    progress: bool
+    attempts: list[_Attempt] = field(default_factory=list)
+    can_go_lower: bool = True
+
+    def descend(self, aim: float, highest: float) -> _Attempt:
+        for _ in range(_MOST_AIMS):
+            selection = self.search.select(self.costs, aim)
+            if any(attempt.shares == selection.shares for attempt in self.attempts):
+                if (finer := self.search.budget.finer()) is None:
+                    break
+                self.search = replace(self.search, budget=finer)
+                continue
+            if len(self.attempts) >= _MOST_CANDIDATES and self._met:
+                break
+            attempt = self._timed(selection)
+            attempt = self._confirmed(attempt) if attempt.fits else attempt
+            self.attempts.append(attempt)
+            self.can_go_lower = attempt.predicted <= aim
+            if attempt.fits or (not self.can_go_lower and attempt.above > 0):
+                break
+            aim = min(_next_aim(self.attempts), highest)
+        return self._best()
+
+    @property
+    def _met(self) -> bool:
+        return any(attempt.above <= 0 for attempt in self.attempts)
+
+    def _timed(self, selection: Selection) -> _Attempt:
+        plan, predicted = self.search.plan(selection), self.costs.total(selection.shares)
+        with self._working("timing"):
+            return _Attempt(self.goal, plan, selection.shares, predicted, self.candidates.time(plan))
+
+    def _confirmed(self, attempt: _Attempt) -> _Attempt:
+        """With the middle one of several more timings."""
+        if attempt.again is not None:
+            return attempt
+        with self._working("confirming"):
+            timed = self.candidates.time_again(attempt.plan, _CONFIRMATIONS)
+        return replace(attempt, again=sorted(timed, key=partial(_above, self.goal))[_CONFIRMATIONS // 2])
+
+    def _best(self) -> _Attempt:
+        """The slowest that is confirmed not to be above the ceiling; where there is none, the fastest."""
+        for attempt in sorted(self.attempts, key=lambda each: -each.above):
+            if attempt.above <= 0 and (sure := self._confirmed(attempt)).above <= 0:
+                return sure
+        return self._confirmed(min(self.attempts, key=lambda each: each.above))
+
+    def _working(self, what: str) -> AbstractContextManager[object]:
+        number, runtime = len(self.attempts) + 1, self.candidates.runtime
+        return working(f"{what} candidate {number} in {runtime}", self.progress)
+
+
 def _next_aim(attempts: Sequence[_Attempt]) -> float:
-    """Where the measured latency should be right, as far as the attempts tell."""
+    """What to predict so that the measured latency is right, as far as the attempts tell."""
     above = [attempt for attempt in attempts if attempt.error > 0]
     below = [attempt for attempt in attempts if attempt.error <= 0]
     if not above or not below:
-        return attempts[-1].aim * math.exp(-attempts[-1].error)
-    high, low = min(above, key=lambda each: each.aim), max(below, key=lambda each: each.aim)
-    # A straight line first; once that leads nowhere new, halves.
-    way = -low.error / (high.error - low.error) if len(attempts) <= _MOST_CANDIDATES else 0.5
-    return math.exp((1 - way) * math.log(low.aim) + way * math.log(high.aim))
+        return attempts[-1].predicted * math.exp(-attempts[-1].error)
+    high, low = min(above, key=lambda each: each.predicted), max(below, key=lambda each: each.predicted)
+    way = -low.error / (high.error - low.error)
+    return math.exp((1 - way) * math.log(low.predicted) + way * math.log(high.predicted))
 
 
-def _outcome(goal: Goal, best: _Attempt, attempts: Sequence[_Attempt], measured_in: str) -> Outcome:
-    dense, cut, control = best.measured[DENSE].seconds, best.measured[CUT], best.measured.control
-    seconds = dense, best.wanted, best.predicted, best.seconds, cut.low * dense, cut.high * dense
-    noise = control.low, control.ratio, control.high
-    tried = tuple(dict.fromkeys((attempt.predicted, attempt.seconds) for attempt in attempts))
-    return Outcome(goal.text, goal.what, *seconds, noise, measured_in, tried)
+def _outcome(best: _Attempt, attempts: Sequence[_Attempt], measured_in: str) -> Outcome:
+    goal, timed = best.goal, best.timed
+    dense, reached = _seconds(goal, timed[DENSE]), _seconds(goal, timed[CUT])
+    low, high = (bound / timed[CUT].ratio * reached for bound in (timed[CUT].low, timed[CUT].high))
+    noise = timed.control.low, timed.control.ratio, timed.control.high
+    tried = {attempt.predicted: _seconds(goal, attempt.measured[CUT]) for attempt in attempts}
+    seconds = dense, goal.absolute(dense), best.predicted, reached, low, high
+    return Outcome(goal.text, goal.what, *seconds, noise, measured_in, tuple(tried.items()))
 
 
 def _require_less(goal: Goal, dense: float) -> float:
     asked = goal.absolute(dense)
     if asked >= dense:
-        raise UsageError(
+        raise NothingToCut(
             f"The target {goal} is met without any cut: the model has {quantity(goal.what, dense)}. Ask for less."
         )
     return asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from secateur.base import copy_of_model, evaluating
 from secateur.bench import CountCurve, Timer, Timing, count_macs, find_runtime
-from secateur.channels import plan_channels
+from secateur.channels import SlowCounts, plan_channels
 from secateur.studies.machine.probes import bind, chain, example_input
 from secateur.surgery import apply
 
@@ -84,7 +85,8 @@ def cut_network(network: Network, versions: Mapping[str, tuple[float, int]]) -> 
     models = {"dense": dense}
     for name, (kept, multiple_of) in versions.items():
         model = copy_of_model(dense)
-        models[name] = apply(model, plan_channels(model, inputs, 1 - kept, multiple_of=multiple_of))
+        with warnings.catch_warnings(action="ignore", category=SlowCounts):  # that is what is to be shown
+            models[name] = apply(model, plan_channels(model, inputs, 1 - kept, multiple_of=multiple_of))
     return models
 
 
