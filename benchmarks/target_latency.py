@@ -7,7 +7,7 @@
 
 Each network is planned to 0.75, 0.5 and 0.33 of its dense latency, on one thread with batch 1. "predicted" is what the
 table of layers says of the plan, calibrated on the dense network alone; "measured" is the cut network beside the dense
-one in one run, with its 95 % interval and the null control. The layers' times are measured anew in every run.
+one, confirmed after it was chosen, with its 95 % interval and the null control. The layers' times are measured anew in every run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from secateur.examples.small_resnet import SmallResNet
 from secateur.plans.outcome import TargetUnreachable
 
 TARGETS = (0.75, 0.5, 0.33)
-TOLERANCE = 0.05
+TOLERANCE = 0.03
 EPOCHS, FINETUNE = 10, "15%"
 RECIPE = secateur.Recipe(lr=3e-3)
 
@@ -71,10 +71,12 @@ def main() -> None:
                 model, loaders = trained(model)
             for target in TARGETS:
                 plan = attempt(name, model, NETWORKS[name].inputs(), target, options.runtime)
-                missed += plan is None or abs(plan.outcome.reached / plan.outcome.asked - 1) > TOLERANCE
+                missed += plan is None or not 1 - TOLERANCE <= plan.outcome.reached / plan.outcome.asked <= 1
                 if training and plan is not None:
                     recover(model, plan, loaders)
-    print(f"\n{missed} of {len(TARGETS) * len(options.models)} targets missed by more than {TOLERANCE:.0%}.")
+    print(
+        f"\n{missed} of {len(TARGETS) * len(options.models)} targets missed: above, or more than {TOLERANCE:.0%} below."
+    )
 
 
 def parse_options() -> argparse.Namespace:

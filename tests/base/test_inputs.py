@@ -70,10 +70,35 @@ def test_the_way_to_a_tensor_is_its_keys_fields_and_indices() -> None:
     assert list(tensors_by_path(X)) == [("", X)]
 
 
-def test_what_the_loss_gives_the_model_is_found_and_shortened() -> None:
+class Pooled(nn.Module):
+    """Squeezes whatever axis is of length 1, the batch as well, and refuses batches below `least`."""
+
+    def __init__(self, least: int = 1) -> None:
+        super().__init__()
+        self.least = least
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        if len(x) < self.least:
+            raise ValueError("too few")
+        return x.mean(1, keepdim=True).squeeze()
+
+
+def test_what_the_loss_gives_the_model_is_found_and_shortened_to_one_example() -> None:
     found = found_in_batch(Sum(), lambda model, batch: model(batch[0], y=batch[1]), (X, Y))
     assert isinstance(found, dict)
-    assert found["x"].tolist() == [[0, 1], [2, 3]]
-    assert found["y"].tolist() == [0, 1]
+    assert found["x"].tolist() == [[0, 1]]
+    assert found["y"].tolist() == [0]
     with pytest.raises(UsageError, match="does not call the model"):
         found_in_batch(Sum(), lambda model, batch: batch[0].sum(), (X, Y))
+
+
+@pytest.mark.parametrize(("least", "examples"), [(1, 2), (2, 2), (3, 3)])
+def test_a_model_that_squeezes_or_refuses_one_example_gets_more(least: int, examples: int) -> None:
+    (found,) = found_in_batch(Pooled(least), lambda model, batch: model(batch), X)
+    assert len(found) == examples
+
+
+def test_a_number_among_the_inputs_stays_what_it_is() -> None:
+    found = found_in_batch(Sum(), lambda model, batch: model(batch, y=torch.tensor(2.0)), X)
+    assert isinstance(found, dict)
+    assert (found["x"].shape, found["y"].item()) == ((1, 2), 2.0)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import secateur
 from secateur.base.text import byte_text
 from secateur.channels.sensitivity_curves import GroupCurve, Sensitivity
+from secateur.channels.target import meet
 from secateur.checkpoint.reading import read_checkpoint
 from secateur.commands.app import app
 from secateur.loop.run_folder import load_run
@@ -287,15 +288,19 @@ def test_a_task_may_bring_its_recipe(task: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::secateur.SecateurWarning")  # of a target that noise kept it from meeting
-def test_a_latency_is_met_and_measured_with_one_batch(task: Path) -> None:
-    task.write_text(RESIDUAL)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_latency_is_met_and_measured_with_one_batch(task: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    """That of the user's example inputs; without any, one example."""
+    monkeypatch.setattr(meet, "_MOST_AIMS", 1)
+    task.write_text(RESIDUAL + (EXAMPLES if batch == 3 else ""))
     options = ("--target", "latency=0.85", "--train", "0.1", "--finetune", "0", "--json")
     code, out, errors = prune(task, *options, measure="--measure")
     assert code == 0, errors
     told = json.loads(out)
-    assert "batch 3" in told["outcome"]["measured_in"]
-    assert [each["batch"] for each in told["measurements"]["measurements"]] == [3]
+    assert told["outcome"]["measured_in"].endswith(f"batch {batch}")
+    assert [each["batch"] for each in told["measurements"]["measurements"]] == [batch]
     assert "timing candidate" in errors
+    assert "confirming candidate" in errors
 
 
 RESIDUAL = """
@@ -311,7 +316,8 @@ def train_data():
 
 def eval_data():
     return loaders()["eval_data"]
-
+"""
+EXAMPLES = """
 def example_inputs():
     return torch.zeros(3, 1, 28, 28)
 """

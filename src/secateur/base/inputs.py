@@ -69,7 +69,7 @@ def in_signature_order(model: nn.Module, example_inputs: Any) -> Any:
 def found_in_batch(
     model: nn.Module, loss: Callable[[nn.Module, Any], Any], batch: Any
 ) -> tuple[Any, ...] | dict[str, Any]:
-    """What `loss` gives the model for the batch, two samples of it where the model takes that, without labels and the
+    """What `loss` gives the model for the batch, one example of it where the model takes that, without labels and the
     like."""
     calls: list[Arguments] = []
     with uninterrupted(), evaluating(model), torch.no_grad():
@@ -90,13 +90,27 @@ def found_in_batch(
 
 
 def _shortened(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-    """Two samples of a batch are enough to see how the model computes; more only take time."""
-    lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors_in((args, kwargs))}
-    if len(lengths) != 1 or lengths.pop() <= 2:
+    """One example of a batch: what is counted and timed is to be that of one. Two where the model does not take one,
+    or squeezes it away; all where the first axis is not that of the examples."""
+    lengths = {tensor.shape[0] for tensor in tensors_in((args, kwargs)) if tensor.dim()}
+    if len(lengths) != 1 or lengths == {1}:
         return args, kwargs
-    few_args, few_kwargs = tree_map(lambda item: item[:2] if isinstance(item, Tensor) else item, (args, kwargs))
+    one, two = (_first(count, args, kwargs) for count in (1, 2))
+    ranks = _output_ranks(model, *two)
+    if ranks is None:
+        return args, kwargs
+    return one if _output_ranks(model, *one) == ranks else two
+
+
+def _first(count: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    def first(item: Any) -> Any:
+        return item[:count] if isinstance(item, Tensor) and item.dim() else item
+
+    return tree_map(first, (args, kwargs))  # type: ignore[no-any-return]
+
+
+def _output_ranks(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int] | None:
     try:
-        model(*few_args, **few_kwargs)
-    except Exception:  # the first dimension is not that of the samples, after all
-        return args, kwargs
-    return few_args, few_kwargs
+        return [output.dim() for output in tensors_in(model(*args, **kwargs))]
+    except Exception:  # of a model that does not take so few
+        return None

@@ -187,7 +187,7 @@ class Tuner:
         return agreed[0]
 
     def example_inputs(self) -> tuple[Any, ...] | dict[str, Any]:
-        """What the loss gives the model for the first training batch, two samples of it where the model takes that."""
+        """What the loss gives the model for the first training batch, one example of it where the model takes that."""
         return found_in_batch(self.module, self.task.loss, next(iter(self._batches(1))))
 
     @contextmanager
