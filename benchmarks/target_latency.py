@@ -7,7 +7,8 @@
 
 Each network is planned to 0.75, 0.5 and 0.33 of its dense latency, on one thread with batch 1. "predicted" is what the
 table of layers says of the plan, calibrated on the dense network alone; "measured" is the cut network beside the dense
-one, confirmed after it was chosen, with its 95 % interval and the null control. The layers' times are measured anew in every run.
+one, confirmed after it was chosen, with its 95 % interval and the null control. The layers' times are measured anew in
+every run.
 """
 
 from __future__ import annotations
