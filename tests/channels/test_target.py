@@ -307,6 +307,13 @@ def test_what_chance_favoured_is_timed_again_before_it_is_taken(monkeypatch: pyt
     assert f"{1e3 * lucky * met.reached:.3g} ms when it was chosen" in str(met)
 
 
+@pytest.mark.filterwarnings("ignore::secateur.SecateurWarning")  # of how far below it ends
+def test_a_clock_that_flatters_every_candidate_does_not_break_the_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch, lucky=0.9)
+    plan = secateur.plan_channels(SmallResNet(widths=(32, 64)).eval(), IMAGE, target="latency=0.6")
+    assert machine.seconds(*plan.macs) <= 0.6 * machine.seconds(plan.macs[0], plan.macs[0])
+
+
 def test_steps_too_coarse_for_a_latency_end_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
     Machine(monkeypatch)
     model = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 8), nn.ReLU(), nn.Linear(8, 1)).eval()
@@ -417,6 +424,7 @@ def test_a_lone_layer_runs_in_every_runtime(layer: Layer, runtime: str) -> None:
 def test_a_latency_is_measured_for_real(monkeypatch: pytest.MonkeyPatch, runtime: str) -> None:
     """Whether the target is met is for the benchmark to say; here it must come to an end with a plan that applies."""
     monkeypatch.setattr(meet, "_MOST_AIMS", 1)
+    monkeypatch.setattr(meet, "_MOST_STEPS_DOWN", 0)
     model = SmallResNet(widths=(32,)).eval()
     plan = secateur.plan_channels(model, IMAGE, target="latency=0.7", runtime=runtime)
     met = plan.outcome

@@ -292,6 +292,7 @@ def test_a_task_may_bring_its_recipe(task: Path) -> None:
 def test_a_latency_is_met_and_measured_with_one_batch(task: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     """That of the user's example inputs; without any, one example."""
     monkeypatch.setattr(meet, "_MOST_AIMS", 1)
+    monkeypatch.setattr(meet, "_MOST_STEPS_DOWN", 0)
     task.write_text(RESIDUAL + (EXAMPLES if batch == 3 else ""))
     options = ("--target", "latency=0.85", "--train", "0.1", "--finetune", "0", "--json")
     code, out, errors = prune(task, *options, measure="--measure")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -38,6 +37,7 @@ _LEAST, _MIDDLE = 0.97, 0.985
 _TOLERANCE = 0.05
 _MOST_CANDIDATES = 8
 _MOST_AIMS = 16
+_MOST_STEPS_DOWN = 8
 _CONFIRMATIONS = 5
 
 
@@ -99,7 +99,7 @@ def _counted(goal: Goal, search: Search) -> Costs:
     return (parameters_of if goal.what == "params" else bytes_of)(search.dissection, search.module)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Attempt:
     """A candidate and how long it took."""
 
@@ -189,10 +189,7 @@ class _Descent:
                 continue
             if len(self.attempts) >= _MOST_CANDIDATES and self._met:
                 break
-            attempt = self._timed(selection)
-            attempt = self._confirmed(attempt) if attempt.fits else attempt
-            self.attempts.append(attempt)
-            self.can_go_lower = attempt.predicted <= aim
+            attempt = self._try(selection, aim)
             if attempt.fits or (not self.can_go_lower and attempt.above > 0):
                 break
             aim = min(_next_aim(self.attempts), highest)
@@ -202,29 +199,41 @@ class _Descent:
     def _met(self) -> bool:
         return any(attempt.above <= 0 for attempt in self.attempts)
 
-    def _timed(self, selection: Selection) -> _Attempt:
+    def _try(self, selection: Selection, aim: float) -> _Attempt:
         plan, predicted = self.search.plan(selection), self.costs.total(selection.shares)
-        with self._working("timing"):
-            return _Attempt(self.goal, plan, selection.shares, predicted, self.candidates.time(plan))
+        self.can_go_lower = predicted <= aim
+        with working(f"timing candidate {len(self.attempts) + 1} in {self.candidates.runtime}", self.progress):
+            measured = self.candidates.time(plan)
+        self.attempts.append(_Attempt(self.goal, plan, selection.shares, predicted, measured))
+        return self._confirmed(self.attempts[-1]) if self.attempts[-1].fits else self.attempts[-1]
 
     def _confirmed(self, attempt: _Attempt) -> _Attempt:
-        """With the middle one of several more timings."""
+        """With the middle one of several more timings, in the place of the attempt."""
         if attempt.again is not None:
             return attempt
-        with self._working("confirming"):
+        number = self.attempts.index(attempt)
+        with working(f"confirming candidate {number + 1} in {self.candidates.runtime}", self.progress):
             timed = self.candidates.time_again(attempt.plan, _CONFIRMATIONS)
-        return replace(attempt, again=sorted(timed, key=partial(_above, self.goal))[_CONFIRMATIONS // 2])
+        sure = replace(attempt, again=sorted(timed, key=partial(_above, self.goal))[_CONFIRMATIONS // 2])
+        self.attempts[number] = sure
+        return sure
 
     def _best(self) -> _Attempt:
-        """The slowest that is confirmed not to be above the ceiling; where there is none, the fastest."""
+        """The slowest that is confirmed not to be above the ceiling. Where there is none, it goes further down."""
+        best = self._slowest_sure()
+        for _ in range(_MOST_STEPS_DOWN):
+            if best.above <= 0 or not self.can_go_lower:
+                break
+            aim = min(attempt.predicted for attempt in self.attempts) * math.exp(-best.error)
+            self._try(self.search.select(self.costs, aim), aim)
+            best = self._slowest_sure()
+        return best
+
+    def _slowest_sure(self) -> _Attempt:
         for attempt in sorted(self.attempts, key=lambda each: -each.above):
             if attempt.above <= 0 and (sure := self._confirmed(attempt)).above <= 0:
                 return sure
         return self._confirmed(min(self.attempts, key=lambda each: each.above))
-
-    def _working(self, what: str) -> AbstractContextManager[object]:
-        number, runtime = len(self.attempts) + 1, self.candidates.runtime
-        return working(f"{what} candidate {number} in {runtime}", self.progress)
 
 
 def _next_aim(attempts: Sequence[_Attempt]) -> float:
