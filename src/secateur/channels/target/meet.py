@@ -252,8 +252,10 @@ def _outcome(best: _Attempt, attempts: Sequence[_Attempt], measured_in: str) -> 
     dense, reached = _seconds(goal, timed[DENSE]), _seconds(goal, timed[CUT])
     low, high = (bound / timed[CUT].ratio * reached for bound in (timed[CUT].low, timed[CUT].high))
     noise = timed.control.low, timed.control.ratio, timed.control.high
-    tried = {attempt.predicted: _seconds(goal, attempt.measured[CUT]) for attempt in attempts}
-    seconds = dense, goal.absolute(dense), best.predicted, reached, low, high
+    asked = goal.absolute(dense)
+    # Each was measured beside the dense model at its own time, and they are told beside the one of this timing.
+    tried = {attempt.predicted: asked * math.exp(_above(goal, attempt.measured)) for attempt in attempts}
+    seconds = dense, asked, best.predicted, reached, low, high
     return Outcome(goal.text, goal.what, *seconds, noise, measured_in, tuple(tried.items()))
 
 
