@@ -248,7 +248,7 @@ def test_everything_that_python_can_say(task: Path, tmp_path: Path, monkeypatch:
     same = secateur.prune(
         ConvNet(),
         secateur.Target("macs=60%", sensitivity=curves, score="l2", multiple_of=2, floor=0.3, per_layer={"conv": 0.25}),
-        example_inputs=(torch.zeros(2, 4, 4, 4),),
+        example_inputs=(torch.zeros(1, 4, 4, 4),),
         train_data=DataLoader(blobs(), 32, shuffle=True),
         eval_data=DataLoader(blobs(64, seed=1), 32),
         schedule="iterative",
