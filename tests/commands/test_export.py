@@ -138,7 +138,7 @@ def test_batches_by_name_without_example_inputs_give_a_file_without_labels(tmp_p
 def test_axes_that_may_change_are_named_on_the_command_line(folder: Path) -> None:
     options = ["--to", "torch-export", "--json", "--task", "task.py"]
     done = CliRunner().invoke(app, ["run", "--dynamic", "none", *options])
-    assert json.loads(done.stdout)["inputs"] == {"x": [2, 4, 4, 4]}
+    assert json.loads(done.stdout)["inputs"] == {"x": [1, 4, 4, 4]}
     done = CliRunner().invoke(app, ["run", "--dynamic", "image", "--dynamic", "batch", *options])
     told = json.loads(done.stdout)
     assert told["inputs"] == {"x": ["batch", 4, 4, 4]}

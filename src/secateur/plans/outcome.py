@@ -54,7 +54,7 @@ class Outcome:
             return f"target {self.target}: {text}, {of_dense}"
         chosen = next((measured for predicted, measured in self.attempts if predicted == self.predicted), self.reached)
         return (
-            f"target {self.target}: at most {quantity(self.what, self.asked)}; confirmed {text}, {of_dense}, interval "
+            f"target {self.target}: at most {quantity(self.what, self.asked)}; measured {text}, {of_dense}, interval "
             f"{self.low / self.dense:.3f}–{self.high / self.dense:.3f}, null control {self.control[1]:.3f} "
             f"({self.control[0]:.3f}–{self.control[2]:.3f}); {quantity(self.what, chosen)} when it was chosen from "
             f"{count_text(len(self.attempts), 'candidate')}, predicted {quantity(self.what, self.predicted)}; "
