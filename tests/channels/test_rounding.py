@@ -9,25 +9,24 @@ import torch
 from torch import nn
 
 import secateur
-from secateur.studies.machine.cached import save_cached
 from tests.support.chains import after, cut_copy, mlp, rows
 from tests.support.cutting import Heads
-from tests.support.hardware_reports import measured
+from tests.support.hardware_reports import save_measured
 
 
 @pytest.mark.parametrize(("multiple", "left"), [(1, 45), (4, 44), (8, 48), (16, 48)])
 def test_what_was_measured_here_decides_the_multiples(multiple: int, left: int) -> None:
-    save_cached(measured(multiple))
+    save_measured(multiple)
     assert after(secateur.plan_channels(mlp(8, 64, 5), rows(8), 0.3)) == {"0": left}
 
 
 def test_what_the_user_asks_for_comes_first() -> None:
-    save_cached(measured(16, penalty=1.1))
+    save_measured(16, penalty=1.1)
     assert after(secateur.plan_channels(mlp(8, 64, 5), rows(8), 0.3, multiple_of=1)) == {"0": 45}
 
 
 def test_a_cut_that_will_not_get_faster_is_warned_of() -> None:
-    save_cached(measured(8, penalty=3.0))
+    save_measured(8, penalty=3.0)
     with pytest.warns(secateur.SecateurWarning, match=r"faster: 0 \(64 → 45 channels, about 2.11 × the time\)"):
         secateur.plan_channels(mlp(8, 64, 5), rows(8), 0.3, multiple_of=1)
     with warnings.catch_warnings():
@@ -37,7 +36,7 @@ def test_a_cut_that_will_not_get_faster_is_warned_of() -> None:
 
 def test_heads_and_groups_of_a_norm_are_counted_in_channels() -> None:
     """Of 24 channels in 4 heads, 2 heads are 12 channels, which are a multiple of 4 though 2 is none."""
-    save_cached(measured(4, penalty=5.0))
+    save_measured(4, penalty=5.0)
     heads, sequence = Heads(), torch.randn(1, 7, 24)
     normed = nn.Sequential(nn.Conv2d(3, 64, 3), nn.GroupNorm(16, 64), nn.ReLU(), nn.Conv2d(64, 5, 1))
     with warnings.catch_warnings():
@@ -49,7 +48,7 @@ def test_heads_and_groups_of_a_norm_are_counted_in_channels() -> None:
 
 
 def test_several_cuts_are_warned_of_as_one() -> None:
-    save_cached(measured(8, penalty=3.0))
+    save_measured(8, penalty=3.0)
     model = mlp(8, 64, 5)
     with pytest.warns(secateur.SecateurWarning, match="64 → 60"):
         first = secateur.plan_channels(model, rows(8), 4 / 64, multiple_of=1)
@@ -61,7 +60,7 @@ def test_a_plan_says_that_the_study_of_the_machine_rounded_it() -> None:
     model = mlp(8, 64, 5)
     said = "rounded to multiples of 8, which `secateur hardware` found best"
     assert said not in str(secateur.plan_channels(model, rows(8), 0.3)), "nothing was measured yet"
-    save_cached(measured(8))
+    save_measured(8)
     for options in ({"amount": 0.3}, {"target": "macs=0.7"}):
         plan = secateur.plan_channels(model, rows(8), **options)
         assert said in str(plan)

@@ -15,9 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import secateur
 from secateur.bench.size import count_macs
-from secateur.studies.machine.cached import save_cached
 from tests.support.channel_runs import DISTILLED, QUICK, Loaders, assert_same, counts, prune, widths
-from tests.support.hardware_reports import measured
+from tests.support.hardware_reports import save_measured
 from tests.support.models import ConvNet, blobs, share_right
 
 
@@ -365,7 +364,7 @@ def test_a_call_that_cannot_work_fails_before_it_trains(
 
 @pytest.mark.parametrize("options", [{}, {"train": 1}, {"schedule": "iterative", "cuts": 2}], ids=str)
 def test_only_the_last_cut_is_warned_of(convnet: ConvNet, loaders: Loaders, options: dict[str, Any]) -> None:
-    save_cached(measured(8, penalty=3.0))
+    save_measured(8, penalty=3.0)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         result = prune(convnet, 0.35, multiple_of=1, **options, **loaders)

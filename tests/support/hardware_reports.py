@@ -1,20 +1,23 @@
 """Made-up measurements for the tests of `secateur hardware`."""
 
-import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 
+import secateur
+from secateur.base.files import write_text
+from secateur.base.records import to_json
 from secateur.bench.counts import CountCurve
+from secateur.bench.hardware_cache import hardware_file
 from secateur.bench.machine import this_machine
 from secateur.bench.timing import Timing
 from secateur.bench.turns import Turns
 from secateur.examples.mobilenet_v2 import MobileNetV2
 from secateur.examples.small_resnet import SmallResNet
-from secateur.studies.machine.hardware_report import HardwareReport
-from secateur.studies.machine.machine_study import MOBILE, Extent, study_hardware
+from secateur.studies.machine.machine_study import MOBILE, Extent
 from secateur.studies.machine.structured import Network
 
 TINY = Extent(
@@ -48,13 +51,14 @@ class FakeTimer:
         return Turns({name: timing(float(i)) for i, name in enumerate(calls, 1)}, timing(1.0))
 
 
-def measured(multiple: int, penalty: float = 2.0) -> HardwareReport:
-    """A machine on which counts off multiples of `multiple` cost `penalty` times as much."""
-    report = study_hardware(dataclasses.replace(TINY, networks=()), FakeTimer())
+def save_measured(multiple: int, penalty: float = 2.0) -> None:
+    """As `secateur hardware` does, of a machine on which counts off multiples of `multiple` cost `penalty` times as
+    much; no more than planning reads of it."""
     curves = []
     for kind in ("convolution", "linear", "depthwise"):
         power = 1 if kind == "depthwise" else 2
         costs = [(1 if n % multiple == 0 else penalty) * n**power * 1e-6 for n in TINY.counts]
         timings = tuple(timing(cost / costs[0], 0.001, cost) for cost in costs)
         curves.append(CountCurve(kind, "eager", TINY.counts, timings, timing(1.0)))
-    return dataclasses.replace(report, counts=tuple(curves), machine=this_machine())
+    file = hardware_file(this_machine())
+    write_text(file, json.dumps({"version": secateur.__version__, "counts": to_json(tuple(curves))}))
