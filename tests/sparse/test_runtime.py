@@ -165,6 +165,7 @@ def test_a_run_is_pruned_measured_and_reported_in_the_engine(monkeypatch: pytest
     assert again.exit_code == 0, again.stderr
     assert again.stdout.count("run sparse.") == 2
     assert [(item.comparison.runtime, item.batch) for item in load_report("out").measurements] == [
+        ("sparse", 1),
         ("sparse", 2),
         ("eager", 2),
     ]

@@ -26,11 +26,11 @@ def group_lines(rows: Sequence[GroupRow], sign: str = "") -> list[str]:
     """A head, and a line for each group; `sign` stands before its parameters and MACs. Where there is little room,
     numbers are rounded first, and then names lose their middle."""
     numbers = [("parameters", "MACs"), *((f"{sign}{row.parameters:,}", f"{sign}{row.macs:,}") for row in rows)]
-    if (room := _room(rows, numbers)) < 4 * _READABLE:
-        numbers[1:] = [(f"{sign}{short_count(row.parameters)}", f"{sign}{short_count(row.macs)}") for row in rows]
-        room = _room(rows, numbers)
     longest = max((len(row.name) for row in rows), default=0)
     listed = max((len(some_of(row.layers, _MOST_LAYERS)) for row in rows), default=0)
+    if (room := _room(rows, numbers)) < min(longest + listed, 4 * _READABLE):
+        numbers[1:] = [(f"{sign}{short_count(row.parameters)}", f"{sign}{short_count(row.macs)}") for row in rows]
+        room = _room(rows, numbers)
     for_name = min(longest, max(room - listed, 3 * room // 5, _READABLE))
     for_layers = room - for_name
     cells = [("group", "units", "", "layers it couples" if for_layers > _READABLE else "layers", *numbers[0])]
