@@ -269,6 +269,11 @@ def test_mistakes_get_one_sentence(
     assert [file.name for file in tmp_path.iterdir()] == ["folder.onnx"]
 
 
+def test_inputs_and_path_in_each_others_place() -> None:
+    with pytest.raises(UsageError, match=r"path is a Tensor; call export.model, example_inputs, path."):
+        export(Adds(1.0), "model.onnx", torch.ones(2, 3))  # type: ignore[arg-type]
+
+
 def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SecateurError, match="could not be written"):

@@ -55,6 +55,8 @@ def export(
         progress: False for silence.
     """
     require_module(model)
+    if not isinstance(path, str | Path):
+        raise UsageError(f"path is a {type(path).__name__}; call export(model, example_inputs, path).")
     chosen, target, own = find_format(to), Path(path), unwrap(model)
     _require_possible(own, chosen, target)
     require_kinds(dynamic)
