@@ -33,6 +33,8 @@ from secateur.plans.cuts import Zeros as Zeros
 from secateur.plans.masks import Masks as Masks
 from secateur.plans.outcome import TargetUnreachable as TargetUnreachable
 from secateur.plans.plan import Plan as Plan
+from secateur.refit.repairing import Repaired as Repaired
+from secateur.refit.repairing import repair as repair
 from secateur.sparse.engine import SparseEngine as SparseEngine
 from secateur.sparse.engine import sparse_engine as sparse_engine
 from secateur.sparse.stored.engine_loading import load_engine as load_engine

@@ -15,37 +15,40 @@ one_at_a_time = threading.RLock()
 
 
 @contextmanager
-def plain_execution() -> Iterator[None]:
-    """No gradients and no compiled regions in this thread: they would hide what happens. Other captures wait."""
-    with one_at_a_time, torch.no_grad(), _eager_in_this_thread():
-        yield
+def plain_execution() -> Iterator[set[int]]:
+    """No gradients and no compiled regions in this thread: they would hide what happens. Other captures wait.
+
+    Yields the threads that run without compiled regions, to which a thread may add its helpers.
+    """
+    with one_at_a_time, torch.no_grad(), _eager_in_this_thread() as threads:
+        yield threads
 
 
 @contextmanager
-def _eager_in_this_thread() -> Iterator[None]:
+def _eager_in_this_thread() -> Iterator[set[int]]:
     import torch._dynamo.eval_frame
 
     compiler: Any = torch._dynamo.eval_frame
     ours = _ThreadStance(compiler._stance)
     try:
         compiler._set_stance(ours)
-        yield
+        yield ours.threads
     finally:
-        ours.thread = None  # somebody may have remembered it, to put it back later
+        ours.threads.clear()  # somebody may have remembered it, to put it back later
         if compiler._stance is ours:
             compiler._set_stance(ours.others)
 
 
 class _ThreadStance:
-    """How the compiler behaves: one thread runs eagerly, and the others as before."""
+    """How the compiler behaves: some threads run eagerly, and the others as before."""
 
     def __init__(self, others: Any) -> None:
         self.others = others
-        self.thread: int | None = threading.get_ident()
+        self.threads = {threading.get_ident()}
 
     @property
     def stance(self) -> str:
-        return "force_eager" if threading.get_ident() == self.thread else str(self.others.stance)
+        return "force_eager" if threading.get_ident() in self.threads else str(self.others.stance)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.others, name)

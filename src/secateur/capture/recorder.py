@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -21,7 +20,7 @@ from secateur.capture.expressions import Expression, TracedSize
 from secateur.capture.randomness import PrivateRandom
 from secateur.capture.size_taking import TAKES_SIZES
 from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
-from secateur.capture.wrapper_bodies import WrapperBodies
+from secateur.capture.wrapper_bodies import SeesInside
 
 aten = torch.ops.aten
 
@@ -209,7 +208,7 @@ class CallRecorder(TorchDispatchMode):
                     self.muted = muted
 
 
-class FunctionRecorder(TorchFunctionMode):
+class FunctionRecorder(SeesInside):
     """Makes `x.shape` tell where it came from, and writes down every function that is given sizes."""
 
     def __init__(self, recorder: CallRecorder) -> None:
@@ -218,8 +217,6 @@ class FunctionRecorder(TorchFunctionMode):
         self.uses: list[SizeUse] = []
         self.comparisons: dict[SizeComparison, None] = {}
         self.float_uses: dict[Expression, str] = {}
-        self._bodies = WrapperBodies()
-        self._wrapper: Any = None
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -237,15 +234,15 @@ class FunctionRecorder(TorchFunctionMode):
             with torch._C.DisableTorchFunction():
                 shape = args[0].shape
             return prod(self._with_origin(args[0], shape))
-        recorder = self.recorder
         if name in ESCAPES:
-            recorder.data_dependent = True
-            recorder.emit(None, args, {}, None, name=f"Tensor.{name}")
+            self.recorder.data_dependent = True
+            self.recorder.emit(None, args, {}, None, name=f"Tensor.{name}")
         if name == "__len__":  # Python makes a plain int of it, whose origin would be lost
             self._note_length(args[0])
-        # torch hands a method that is called as super().method() over as the wrapper itself, a second time.
-        if (body := self._bodies.of(function)) is not None and self._wrapper is not function:
-            return self._run_inside(function, body, args, kwargs)
+        return super().__torch_function__(function, types, args, kwargs)
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        recorder, name = self.recorder, getattr(function, "__name__", "")
         first_call = len(recorder.calls)
         recorder.functions_running += 1
         try:
@@ -258,15 +255,6 @@ class FunctionRecorder(TorchFunctionMode):
             given, named = self._values_and_sizes(args), self._values_and_sizes(kwargs)
             self.uses.append(SizeUse(name, given, named, outputs, calls, recorder.module_stack[-1]))
         return out
-
-    def _run_inside(self, wrapper: Any, body: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the wrapper calls is written down one by one."""
-        outer, self._wrapper = self._wrapper, wrapper
-        try:
-            with self:
-                return body(*args, **kwargs)
-        finally:
-            self._wrapper = outer
 
     def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder, whole = self.recorder, WHOLE.get(function)

@@ -14,6 +14,7 @@ import torch._jit_internal
 import torch._tensor
 import torch.functional
 import torch.nn.functional
+from torch.overrides import TorchFunctionMode
 
 # The third makes the functions that choose between two others by a flag, such as F.max_pool2d.
 _HOMES = (torch.nn.functional, torch._tensor, torch._jit_internal, torch.functional)
@@ -47,3 +48,28 @@ class WrapperBodies:
             for own, cell in zip(cells, closure, strict=True):
                 own.cell_contents = self.of(cell.cell_contents) or cell.cell_contents
         return self._copies[function]
+
+
+class SeesInside(TorchFunctionMode):
+    """A function mode whose `call` gets what torch's wrappers call, one by one, instead of the wrappers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bodies = WrapperBodies()
+        self._wrapper: Any = None
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # torch hands a method that is called as super().method() over as the wrapper itself, a second time.
+        if (body := self._bodies.of(function)) is None or self._wrapper is function:
+            return self.call(function, args, kwargs or {})
+        outer, self._wrapper = self._wrapper, function
+        try:
+            with self:
+                return body(*args, **(kwargs or {}))
+        finally:
+            self._wrapper = outer
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return function(*args, **kwargs)

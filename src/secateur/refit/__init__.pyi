@@ -1,0 +1,2 @@
+from secateur.refit.repairing import Repaired as Repaired
+from secateur.refit.repairing import repair as repair

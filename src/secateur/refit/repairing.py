@@ -1,0 +1,161 @@
+"""`repair`: gives the weights that a cut has left the values that bring the outputs of the layers back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isnan, sqrt
+from typing import Any
+
+import torch
+from torch import nn
+
+from secateur.base import (
+    UsageError,
+    aligned,
+    copy_of_model,
+    count_text,
+    interruptible,
+    joined_lines,
+    require_count,
+    require_module,
+    steps,
+    tensors_in,
+    uninterrupted,
+    unwrap,
+)
+from secateur.capture import python_random_kept, without_random_effects
+from secateur.plans import Masks, Plan
+from secateur.refit.calibration_set import calibration_set, count_examples
+from secateur.refit.cut_states import require_cut, require_uncut, require_values
+from secateur.refit.fitting import LayerRepair
+from secateur.refit.fresh_passes import fresh_pass
+from secateur.refit.passes import refit
+from secateur.surgery import apply, named_tensors
+
+EXAMPLES = 512
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What `repair` did, layer by layer. `print(repaired)` shows it."""
+
+    layers: tuple[LayerRepair, ...]
+    before: float
+    """How far the model's outputs were from the dense ones, on examples held back: 1 is as far as their mean."""
+    after: float
+    examples: int
+    held_back: int
+    seconds: float
+
+    def __str__(self) -> str:
+        rows = [("layer", "before", "after", "")]
+        rows += [(layer.name, _error(layer.before), _error(layer.after), layer.kept) for layer in self.layers]
+        renewed = sum(not layer.kept for layer in self.layers)
+        head = [
+            f"Repaired: {count_text(renewed, 'layer')} fitted on {self.examples} examples in {self.seconds:.1f} s",
+            f"outputs: {self.before:.3f} → {self.after:.3f} away from the dense model's, on {self.held_back} examples "
+            "held back (1 is as far as their mean)",
+        ]
+        return joined_lines([*head, *aligned(rows, right=(1, 2))])
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f"{error:.3f}"
+
+
+def repair(
+    model: nn.Module,
+    plan: Plan | Masks,
+    batches: Any,
+    *,
+    dense: nn.Module | None = None,
+    examples: int = EXAMPLES,
+    memory_gb: float = 1.0,
+    progress: bool = True,
+) -> Repaired:
+    """Cuts `model` and fits what is left, layer by layer, to what the dense model gave: in place, all or nothing,
+    without labels and without training.
+
+    Args:
+        model: the dense model, which is cut here; or, with `dense`, one that the plan has been applied to.
+        plan: of `plan_channels` or `plan_weights`.
+        batches: inputs of the model, a few hundred examples of them: a loader or list of tensors, of tuples of
+            arguments or of dicts of keyword arguments. Labels are of no use.
+        dense: the model before the cut, where that has been made already.
+        examples: how many to use; fewer where memory does not allow more.
+        memory_gb: what activations may take, beyond the two models.
+        progress: whether to show a progress bar.
+    """
+    started = time.monotonic()
+    require_module(model)
+    require_count("examples", examples, "give a whole number such as 512.")
+    if dense is not None:
+        require_module(dense)
+    if not isinstance(plan, Plan | Masks):
+        raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_weights or plan_channels returned.")
+    reference, module = unwrap(model if dense is None else dense), unwrap(model)
+    require_values(reference)
+    work = copy_of_model(module)
+    if dense is None:
+        require_uncut(module, plan)
+        apply(work, plan)
+    else:
+        require_cut(reference, work, plan)
+    batches = calibration_set(reference, batches, examples, memory_gb * 1e9)
+    with uninterrupted(patience=1), python_random_kept(), torch.no_grad():
+        layers, before, after = interruptible(_refitted, reference, work, plan, batches, progress)
+    with uninterrupted():
+        if dense is None:
+            apply(model, plan, verify=False if isinstance(plan, Plan) else None)
+        if after < before:
+            _copy_values(work, module)
+    held_back = count_examples(batches[-1:])
+    return Repaired(layers, before, after, count_examples(batches), held_back, time.monotonic() - started)
+
+
+def _refitted(
+    dense: nn.Module, pruned: nn.Module, plan: Plan | Masks, batches: Sequence[Any], progress: bool
+) -> tuple[tuple[LayerRepair, ...], float, float]:
+    before = _distance(dense, pruned, batches[-1])
+    seen: set[str] = set()
+    with steps(sum(p.dim() > 1 for p in pruned.parameters()), "repairing", progress) as begin:
+
+        def on_layer(name: str) -> None:
+            if name not in seen:
+                seen.add(name)
+                begin(name)
+
+        layers = refit(dense, pruned, plan, batches, on_layer)
+    return layers, before, _distance(dense, pruned, batches[-1])
+
+
+def _distance(dense: nn.Module, pruned: nn.Module, batch: Any) -> float:
+    missed = spread = 0.0
+    for wanted, given in zip(*(_outputs(model, batch) for model in (dense, pruned)), strict=True):
+        if wanted.is_floating_point() and wanted.shape == given.shape:
+            finite = wanted.isfinite()
+            if wanted.numel() and not finite.any():
+                raise UsageError(
+                    "The dense model gives only NaN or infinite numbers on the calibration data; repair needs a model "
+                    "and data that work together."
+                )
+            wide = torch.where(finite, wanted.double(), 0)
+            missed += float(torch.where(finite, given.double() - wide, 0).square().sum())
+            spread += float((wide - wide.mean(0, keepdim=True)).square().sum())
+    return (inf if isnan(missed) else sqrt(missed / spread)) if spread else 0.0
+
+
+def _outputs(model: nn.Module, batch: Any) -> list[Any]:
+    _, run = fresh_pass(model, batch)
+    with uninterrupted(patience=1), without_random_effects():
+        return list(tensors_in(interruptible(run)))
+
+
+def _copy_values(source: nn.Module, target: nn.Module) -> None:
+    values = named_tensors(source)
+    with torch.no_grad():
+        for name, tensor in named_tensors(target).items():
+            tensor.copy_(values[name])
+    torch.clear_autocast_cache()
