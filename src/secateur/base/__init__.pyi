@@ -20,6 +20,7 @@ from secateur.base.files import write_text as write_text
 from secateur.base.inputs import as_call as as_call
 from secateur.base.inputs import batch_of as batch_of
 from secateur.base.inputs import found_in_batch as found_in_batch
+from secateur.base.inputs import found_in_batches as found_in_batches
 from secateur.base.inputs import in_signature_order as in_signature_order
 from secateur.base.inputs import input_tensors as input_tensors
 from secateur.base.inputs import with_batch as with_batch

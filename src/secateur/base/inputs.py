@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import signature
 from typing import Any
 
@@ -71,22 +71,46 @@ def found_in_batch(
 ) -> tuple[Any, ...] | dict[str, Any]:
     """What `loss` gives the model for the batch, one example of it where the model takes that, without labels and the
     like."""
+    call = _first_call(model, loss, batch)
+    with uninterrupted(), evaluating(model), torch.no_grad():
+        args, kwargs = interruptible(_shortened, model, *call)
+        args, kwargs = interruptible(without_loss_arguments, model, args, kwargs)
+    return _by_name(model, args, kwargs) if args and kwargs else kwargs or args
+
+
+def found_in_batches(
+    model: nn.Module, loss: Callable[[nn.Module, Any], Any], batches: Iterable[Any], examples: int
+) -> Iterator[tuple[Any, ...] | dict[str, Any]]:
+    """The same for as many whole batches as hold `examples`."""
+    needed: tuple[Any, ...] | dict[str, Any] | None = None
+    found = 0
+    for batch in batches:
+        args, kwargs = _first_call(model, loss, batch)
+        if needed is None:
+            needed = found_in_batch(model, loss, batch)
+        given = _by_name(model, args, kwargs)
+        whole = args[: len(needed)] if isinstance(needed, tuple) else {name: given.get(name) for name in needed}
+        yield whole
+        found += batch_of(whole)
+        if found >= examples:
+            return
+
+
+def _first_call(model: nn.Module, loss: Callable[[nn.Module, Any], Any], batch: Any) -> Arguments:
     calls: list[Arguments] = []
     with uninterrupted(), evaluating(model), torch.no_grad():
         hook = model.register_forward_pre_hook(lambda module, *call: calls.append(call), with_kwargs=True)
         try:
             interruptible(loss, model, batch)
-            args, kwargs = calls[0] if calls else ((), {})
-            args, kwargs = interruptible(_shortened, model, args, kwargs)
-            args, kwargs = interruptible(without_loss_arguments, model, args, kwargs) if calls else (args, kwargs)
         finally:
             hook.remove()
     if not calls:
         raise UsageError("The loss function does not call the model it is given; pass example_inputs=….")
-    if args and kwargs:
-        names = list(signature(model.forward).parameters)
-        return {**dict(zip(names, args, strict=False)), **kwargs}
-    return kwargs or args
+    return calls[0]
+
+
+def _by_name(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {**dict(zip(signature(model.forward).parameters, args, strict=False)), **kwargs}
 
 
 def _shortened(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:

@@ -1,4 +1,5 @@
-"""The stops of a run, laid out before it starts: train → rank and prune → fine-tune, under one of three schedules.
+"""The stops of a run, laid out before it starts: train → rank and prune → repair → fine-tune, under one of three
+schedules.
 
 "one-shot" cuts once and then recovers. "iterative" takes several smaller cuts, each of the same share of what is left,
 and recovers after each. "gradual" raises the amount along a cubic ramp during the first three quarters of the
@@ -42,6 +43,14 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Repair:
+    """Fits what the cut before it left to the outputs of the model before that cut."""
+
+    label: str
+    phase: Literal["repair"] = "repair"
+
+
+@dataclass(frozen=True)
 class Epoch:
     """One pass over the training data, or the first part of one."""
 
@@ -56,8 +65,12 @@ class Epoch:
     ramp: tuple[tuple[int, float], ...] = ()
     """For the gradual schedule: before which batch of this epoch to cut, and how far."""
 
+    @property
+    def ends_ramp(self) -> bool:
+        return any(progress >= 1 for _, progress in self.ramp)
 
-Stop = Check | Cut | Epoch
+
+Stop = Check | Cut | Repair | Epoch
 
 
 @dataclass(frozen=True)
@@ -75,7 +88,7 @@ class Agenda:
 
 
 def make_agenda(
-    schedule: Schedule, cuts: int, train_epochs: float, finetune_epochs: float, epoch_batches: int
+    schedule: Schedule, cuts: int, train_epochs: float, finetune_epochs: float, epoch_batches: int, repairs: bool
 ) -> Agenda:
     require_one_of("schedule", schedule, ("one-shot", "iterative", "gradual"))
     if not isinstance(cuts, int) or cuts < 1:
@@ -92,11 +105,13 @@ def make_agenda(
     stops += _epochs("train", "train", train, epoch_batches, 0, {})
     for i in range(recoveries):
         if schedule != "gradual":
-            stops.append(Cut(f"cut {i + 1}/{recoveries}" if recoveries > 1 else "cut", (i + 1) / recoveries))
+            number = f" {i + 1}/{recoveries}" if recoveries > 1 else ""
+            stops.append(Cut(f"cut{number}", (i + 1) / recoveries))
+            stops += [Repair(f"repaired{number}")] if repairs else []
         label = f"recovery {i + 1}/{recoveries}" if recoveries > 1 else "fine-tune"
-        number = sum(isinstance(stop, Epoch) for stop in stops)
+        epochs = sum(isinstance(stop, Epoch) for stop in stops)
         ramp = _ramp(recovery) if schedule == "gradual" else {}
-        stops += _epochs(label, "fine-tune", recovery, epoch_batches, number, ramp)
+        stops += _epochs(label, "fine-tune", recovery, epoch_batches, epochs, ramp)
     return Agenda(tuple(stops), epoch_batches)
 
 

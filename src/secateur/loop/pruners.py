@@ -11,6 +11,7 @@ from typing import Any
 from secateur.base import SecateurWarning, UsageError
 from secateur.channels import NothingToCut, SlowCounts, plan_channels, require_runtime
 from secateur.loop.histogram import weight_histogram
+from secateur.loop.repairs import Repairer
 from secateur.loop.state import State
 from secateur.loop.tuner import Tuner
 from secateur.plans import Channels, Masks, Plan, Request, Schedule, Target, Zeros
@@ -57,8 +58,9 @@ class Pruner:
                 warnings.simplefilter("ignore", SecateurWarning)  # the weights are not final
             self._checked = request, self._plan(tuner, request, State(), show=False, final=final)
 
-    def prune(self, tuner: Tuner, state: State, progress: float, show: bool) -> State:
-        """Ranks and prunes up to `progress` (0 to 1) of the way to the final amount. A search may `show` its steps."""
+    def prune(self, tuner: Tuner, state: State, progress: float, show: bool, repairer: Repairer | None) -> State:
+        """Ranks and prunes up to `progress` (0 to 1) of the way to the final amount. A search may `show` its steps, and
+        a repairer gets the model as it was."""
         request = self.request.at(progress, self.schedule, state.plan)
         try:
             planned = self._planned(tuner, request, state, show, final=progress >= 1)
@@ -68,6 +70,8 @@ class Pruner:
             return state  # so small a part of the amount removes no whole channel; the next part will
         agreed = tuner.agree(planned)
         histogram = weight_histogram(tuner.module, agreed) if progress >= 1 else state.histogram
+        if repairer is not None:
+            repairer.remember(tuner, state, agreed)
         if isinstance(agreed, Masks):
             tuner.enforce(agreed)
             return replace(state, masks=agreed, histogram=histogram)

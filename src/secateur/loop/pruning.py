@@ -1,11 +1,14 @@
-"""The whole loop: train → rank → prune → fine-tune, stop by stop, resumable after each."""
+"""The whole loop: train → rank → prune → repair → fine-tune, stop by stop, resumable after each.
+
+A cut and its repair are kept as one: a repair needs the model as it was before the cut.
+"""
 
 from __future__ import annotations
 
 import copy
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +23,13 @@ from secateur.base import (
     LossDiverged,
     SecateurWarning,
     UsageError,
+    batch_of,
     interruptible,
     moment_now,
     require_module,
     uninterrupted,
     unwrap,
+    with_batch,
 )
 from secateur.checkpoint import extra_states
 from secateur.loop.agenda import (
@@ -32,6 +37,7 @@ from secateur.loop.agenda import (
     Agenda,
     Cut,
     Epoch,
+    Repair,
     default_epochs,
     make_agenda,
     make_training_agenda,
@@ -49,13 +55,15 @@ from secateur.loop.identity import (
 )
 from secateur.loop.pruners import Pruner
 from secateur.loop.recipe import Recipe
+from secateur.loop.repairs import Repairer, can_repair, read_calibration, require_examples
 from secateur.loop.result import LOAD_OR_TRAIN, Record, Result
 from secateur.loop.run_folder import RunFolder
 from secateur.loop.state import State
-from secateur.loop.task import Loss, Metric, Task, accuracy, classification_loss
+from secateur.loop.task import NO_DATA, Loss, Metric, Task, accuracy, classification_loss
 from secateur.loop.tuner import Tuner, lent_accelerator
 from secateur.loop.untrained import looks_untrained
-from secateur.plans import Masks, Options, Request, Schedule, requested
+from secateur.plans import Masks, Options, Request, Schedule, Zeros, requested
+from secateur.refit import EXAMPLES
 
 
 def prune(
@@ -65,11 +73,13 @@ def prune(
     channels: Amount | None = None,
     target: str | None = None,
     example_inputs: Any = None,
-    train_data: Any,
+    train_data: Any = None,
     eval_data: Any,
+    calibration: Any = None,
     loss: Loss = classification_loss,
     metric: Metric = accuracy,
     train: float = 0,
+    repair: int = EXAMPLES,
     finetune: float | str | None = None,
     original_epochs: float | None = None,
     schedule: Schedule = "one-shot",
@@ -82,7 +92,7 @@ def prune(
     tolerance: float = 0.02,
     **options: Unpack[Options],
 ) -> Result:
-    """Trains (if asked), ranks, prunes and fine-tunes a copy of `model`, and tells what each stop did to it.
+    """Trains (if asked), ranks, prunes, repairs and fine-tunes a copy of `model`, and tells what each stop did to it.
 
     Args:
         model: stays as it is; the pruned copy is `result.model`.
@@ -93,13 +103,18 @@ def prune(
         target: instead, remove channels until this is left: "latency=0.5" (of the dense model's, measured),
             "latency=3ms", "macs=50%", "params=2M" or "size=4MB".
         example_inputs: for `channels` and `target`, a tensor, a tuple or a dict of keyword arguments to run the model
-            on; by default what `loss` gives the model for the first training batch.
-        train_data: a DataLoader of (inputs, labels) pairs, of dicts, or of whatever `loss` takes.
+            on; by default the first batch of `calibration`, or what `loss` gives the model for that of `train_data`.
+        train_data: a DataLoader of (inputs, labels) pairs, of dicts, or of whatever `loss` takes. May be left out where
+            there is `calibration` and nothing is trained.
         eval_data: a DataLoader that `metric` judges the model on.
+        calibration: batches of inputs without labels to repair with, instead of the training data: a loader or list of
+            tensors, of tuples of arguments or of dicts of keyword arguments.
         loss: a function of the model and a batch; cross-entropy by default.
         metric: a function of the model and `eval_data`, higher is better; accuracy by default. With several
             processes each of them calls it on the whole data.
         train: epochs to train before pruning, for a model that is not trained yet.
+        repair: how many examples to fit the weights that are left on after each cut (`secateur.repair`); 0 for none.
+            The gradual schedule repairs at its last cut. Several processes do not repair.
         finetune: epochs to fine-tune, or a share such as "15%" of the original epochs. By default 15 % of them and
             at least 1; where they are not known, 2. The result says so.
         original_epochs: how long the model was trained before, where `train` does not say.
@@ -120,12 +135,20 @@ def prune(
     train_epochs = require_epochs("train", train)
     original = train_epochs if original_epochs is None else require_epochs("original_epochs", original_epochs)
     finetune_epochs, note = _finetuning(finetune, original, original_epochs is not None)
+    require_examples(repair, calibration)
+    if train_data is None:
+        _require_no_training(request, calibration, train_epochs, finetune_epochs)
+    task = Task(NO_DATA if train_data is None else train_data, eval_data, loss, metric)
+    learnt_from = read_calibration(calibration, repair, seed)
+    if learnt_from and example_inputs is None and not isinstance(request, Zeros):
+        example_inputs = with_batch(learnt_from[0], min(2, batch_of(learnt_from[0])))
     pruner = Pruner(request, schedule, example_inputs, trains_first=train_epochs > 0)
     # The values of the inputs count only where a score is made of them.
     inputs = None if example_inputs is None else digest_of_inputs(example_inputs, request.score == "activation")
-    task = Task(train_data, eval_data, loss, metric)
-    stops = {"schedule": schedule, "cuts": cuts, "train": train_epochs, "finetune": finetune_epochs}
+    stops = {"schedule": schedule, "cuts": cuts, "train": train_epochs, "repair": repair, "finetune": finetune_epochs}
     settings = {**stops, "example_inputs": inputs, **request_as_json(request)}
+    if learnt_from:
+        settings["calibration"] = digest_of_inputs(learnt_from, values=True)
     untrained = not train_epochs and looks_untrained(model)
     run = _Run(
         model, task, recipe or Recipe(), settings, run_dir, seed, accelerator, progress, tolerance, note, untrained
@@ -133,7 +156,19 @@ def prune(
     if untrained:
         looks = "The model looks untrained: its weights are as a constructor leaves them."
         warnings.warn(f"{looks} {LOAD_OR_TRAIN}", SecateurWarning, stacklevel=2)
-    return run.walk(lambda batches: make_agenda(schedule, cuts, train_epochs, finetune_epochs, batches), pruner)
+
+    def stops_of(batches: int, repairs: bool) -> Agenda:
+        return make_agenda(schedule, cuts, train_epochs, finetune_epochs, batches, repairs)
+
+    return run.walk(stops_of, pruner, Repairer(repair, learnt_from))
+
+
+def _require_no_training(request: Request, calibration: Any, train: float, finetune: float) -> None:
+    if train or finetune or request.score == "taylor":
+        needing = "train" if train else "finetune" if finetune else 'the score "taylor"'
+        raise UsageError(f"There is no train_data, and {needing} needs some; give it, or use finetune=0.")
+    if calibration is None:
+        raise UsageError("There is no data; give train_data, or unlabelled inputs as calibration with finetune=0.")
 
 
 def _finetuning(finetune: float | str | None, original: float, original_given: bool) -> tuple[float, str]:
@@ -181,7 +216,11 @@ def train(
     train_epochs = require_epochs("epochs", epochs)
     task, settings = Task(train_data, eval_data, loss, metric), {"train": train_epochs}
     run = _Run(model, task, recipe or Recipe(), settings, run_dir, seed, accelerator, progress)
-    return run.walk(lambda batches: make_training_agenda(train_epochs, batches), None)
+    return run.walk(lambda batches, repairs: make_training_agenda(train_epochs, batches), None, None)
+
+
+_MakeStops = Callable[[int, bool], Agenda]
+"""Of the batches in an epoch and whether there is a repair."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +245,7 @@ class _Run:
         if not isinstance(self.tolerance, int | float) or not self.tolerance >= 0:
             raise UsageError(f"tolerance is {self.tolerance!r}; give a number in the metric's units, such as 0.02.")
 
-    def walk(self, make_stops: Callable[[int], Agenda], pruner: Pruner | None) -> Result:
+    def walk(self, make_stops: _MakeStops, pruner: Pruner | None, repairer: Repairer | None) -> Result:
         """Passes every stop that an earlier, interrupted walk has not, and returns the outcome."""
         with (
             uninterrupted(patience=1),
@@ -217,23 +256,32 @@ class _Run:
             tuner = Tuner(self.model, self.task, self.recipe, accelerator)
             folder = until_done.enter_context(RunFolder(self.run_dir, accelerator)) if self.run_dir else None
             try:
-                return interruptible(self._walk, tuner, folder, make_stops, pruner)
+                return interruptible(self._walk, tuner, folder, make_stops, pruner, repairer)
             finally:
                 tuner.close()
 
     def _walk(
-        self, tuner: Tuner, folder: RunFolder | None, make_stops: Callable[[int], Agenda], pruner: Pruner | None
+        self,
+        tuner: Tuner,
+        folder: RunFolder | None,
+        make_stops: _MakeStops,
+        pruner: Pruner | None,
+        repairer: Repairer | None,
     ) -> Result:
-        agenda = make_stops(tuner.epoch_batches)
+        settings: Mapping[str, Any] = {**self.settings, **self._circumstances(tuner)}
+        if settings.get("repair") and not can_repair(tuner.accelerator):
+            settings = {**settings, "repair": 0}
         if folder:
             list(extra_states(unwrap(self.model)))  # what no checkpoint holds is refused now, not after hours
-            folder.open({**self.settings, **self._circumstances(tuner)})
+            settings = folder.open(settings)
             if folder.finished:
                 stored = folder.stored_result(copy.deepcopy(unwrap(self.model)))
                 return replace(stored, tolerance=self.tolerance, note=self.note)
+        repairs = bool(settings.get("repair"))
+        agenda = make_stops(tuner.epoch_batches, repairs)
         display = self._display(tuner.accelerator.is_main_process)
         try:
-            state = self._pass_stops(tuner, agenda, folder, display, pruner)
+            state = self._pass_stops(tuner, agenda, folder, display, pruner, repairer if repairs else None)
         except LossDiverged as error:
             kept = f"the state before that epoch is kept in {folder.path}" if folder else "your model is as it was"
             raise LossDiverged(
@@ -258,15 +306,27 @@ class _Run:
         return result
 
     def _pass_stops(
-        self, tuner: Tuner, agenda: Agenda, folder: RunFolder | None, display: Display, pruner: Pruner | None
+        self,
+        tuner: Tuner,
+        agenda: Agenda,
+        folder: RunFolder | None,
+        display: Display,
+        pruner: Pruner | None,
+        repairer: Repairer | None,
     ) -> State:
-        """train → rank → prune → fine-tune."""
-        state = _begin(tuner, folder, pruner)
+        """train → rank → prune → repair → fine-tune."""
+        state = _begin(tuner, folder, pruner, repairer)
 
-        def rank_and_prune(progress: float) -> None:
+        def rank_and_prune(progress: float, repairer: Repairer | None) -> None:
             nonlocal state
             assert pruner is not None, "an agenda of training alone has no cut"
-            state = pruner.prune(tuner, state, progress, display.enabled)
+            state = pruner.prune(tuner, state, progress, display.enabled, repairer)
+
+        def along_ramp(progress: float) -> None:
+            last = repairer if progress >= 1 else None
+            rank_and_prune(progress, last)
+            if last is not None:
+                last.repair(tuner, state, show=False)
 
         tuner.start_trackers()
         display.start(agenda.batches, agenda.batches_before(len(state.records)), self.task.metric_name)
@@ -274,11 +334,15 @@ class _Run:
             started = time.monotonic()
             if stop.phase in ("cut", "fine-tune"):
                 tuner.remember_dense(folder.path if folder else None)
+            if repairer is not None and (isinstance(stop, Repair) or (isinstance(stop, Epoch) and stop.ends_ramp)):
+                repairer.find_inputs(tuner)  # an epoch reads the data itself
             if isinstance(stop, Cut):
-                rank_and_prune(stop.progress)  # a search for a latency shows a bar of its own
+                rank_and_prune(stop.progress, repairer)  # a search for a latency shows a bar of its own
+            if isinstance(stop, Repair) and repairer is not None:
+                repairer.repair(tuner, state, display.enabled)  # and so does a repair
             display.begin(stop.label)
             if isinstance(stop, Epoch):
-                tuner.train_epoch(stop, on_step=display.step, cut=rank_and_prune)
+                tuner.train_epoch(stop, on_step=display.step, cut=along_ramp)
             metric, counted = tuner.evaluate()
             seconds = time.monotonic() - started
             epochs = agenda.batches_before(len(state.records) + 1) / agenda.epoch_batches
@@ -286,7 +350,7 @@ class _Run:
             state = replace(state, records=(*state.records, now))
             display.end(now)
             tuner.log(len(state.records), now)
-            if folder:
+            if folder and not (isinstance(stop, Cut) and repairer is not None):
                 folder.save(state, tuner)
         return state
 
@@ -310,7 +374,7 @@ class _Run:
         return Display(enabled=bool(self.progress) and main_process)
 
 
-def _begin(tuner: Tuner, folder: RunFolder | None, pruner: Pruner | None) -> State:
+def _begin(tuner: Tuner, folder: RunFolder | None, pruner: Pruner | None, repairer: Repairer | None) -> State:
     """The state that an interrupted walk left; a new one begins with a look at whether it can work."""
     if pruner is not None:
         pruner.find_inputs(tuner)
@@ -318,6 +382,8 @@ def _begin(tuner: Tuner, folder: RunFolder | None, pruner: Pruner | None) -> Sta
     if not state.records:
         if pruner is not None:
             pruner.check(tuner)
+        if repairer is not None:
+            repairer.check(tuner)
         if folder:
             folder.begin()
     return state

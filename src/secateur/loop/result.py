@@ -17,6 +17,8 @@ from secateur.plans import Masks, Plan
 from secateur.weights import find_weights
 
 LOAD_OR_TRAIN = "Load trained weights into the model first, or train it with train=…."
+CUTTING = ("cut", "repair", "fine-tune")
+"""The phases of a model that is pruned."""
 Z = 1.96
 """Standard errors on either side of a 95 % interval."""
 
@@ -27,7 +29,7 @@ class Record:
 
     stop: str
     phase: str
-    """ "before", "train", "cut" or "fine-tune"."""
+    """ "before", "train", "cut", "repair" or "fine-tune"."""
     epochs: float
     """Epochs trained in this run up to here."""
     metric: float
@@ -54,7 +56,7 @@ class Record:
         """What has been pruned, to go on a sentence with."""
         if self.sparsity:
             return f", {self.sparsity:.1%} zeros"
-        return f", {self.size.parameters:,} parameters" if self.phase in ("cut", "fine-tune") else ""
+        return f", {self.size.parameters:,} parameters" if self.phase in CUTTING else ""
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,12 @@ class History:
     @property
     def right_after(self) -> float | None:
         """The metric right after the last cut, before any recovery; None for the gradual schedule, which has none."""
-        cuts = [record for record in self.records if record.phase == "cut"]
-        return cuts[-1].metric if cuts else None
+        return self._last_metric("cut")
+
+    @property
+    def repaired(self) -> float | None:
+        """The metric right after the last repair, before any fine-tuning; None where no stop was one."""
+        return self._last_metric("repair")
 
     @property
     def after(self) -> float:
@@ -109,7 +115,7 @@ class History:
     @property
     def pruned(self) -> bool:
         """Whether anything was; if not, the run only trained."""
-        return any(record.phase in ("cut", "fine-tune") for record in self.records)
+        return any(record.phase in CUTTING for record in self.records)
 
     @property
     def recovered(self) -> bool:
@@ -120,6 +126,9 @@ class History:
     def seconds(self) -> dict[str, float]:
         """Wall time of each stop."""
         return {record.stop: record.seconds for record in self.records}
+
+    def _last_metric(self, phase: str) -> float | None:
+        return next((record.metric for record in reversed(self.records) if record.phase == phase), None)
 
     def rows(self) -> list[tuple[str, ...]]:
         """A head, and a row for each stop."""
@@ -192,6 +201,7 @@ class Result(History):
         return {
             "before": self.before,
             "right_after": self.right_after,
+            "repaired": self.repaired,
             "after": self.after,
             "recovered": self.recovered,
             "metric_name": self.metric_name,

@@ -38,6 +38,7 @@ from secateur.loop.run_lock import RunLock
 from secateur.loop.state import State
 from secateur.loop.tuner import DENSE_FILE, Tuner
 from secateur.plans import Masks, Plan
+from secateur.refit import EXAMPLES
 
 RUN_FILE = "run.json"
 MASKS_FILE = "masks.safetensors"
@@ -64,8 +65,9 @@ class RunFolder:
     def __exit__(self, *error: object) -> None:
         self._lock.give_back()
 
-    def open(self, settings: Mapping[str, Any]) -> None:
-        """Refuses a folder that holds another run; one that has passed no stop yet has nothing to lose."""
+    def open(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Refuses a folder that holds another run; one that has passed no stop yet has nothing to lose. Returns the
+        settings to go on with."""
         self.settings = settings
         file = self.path / RUN_FILE
         if self.main and self.path.is_dir() and not self.finished:
@@ -73,8 +75,9 @@ class RunFolder:
         if self.main and not file.exists() and self.finished:
             raise UsageError(f"{self.path} holds a checkpoint that no run left there; choose another folder.")
         if self.main and file.exists() and (self.finished or self._states()):
-            self._require_same(_read_json(file), settings)
+            self._require_same(_read_json(file))
         self.barrier()
+        return self.settings
 
     def begin(self) -> None:
         """Starts a run here."""
@@ -169,14 +172,18 @@ class RunFolder:
             shutil.rmtree(state, ignore_errors=True)  # two that read a finished run may drop them at once
         (self.path / DENSE_FILE).unlink(missing_ok=True)
 
-    def _require_same(self, stored: Any, settings: Mapping[str, Any]) -> None:
+    def _require_same(self, stored: Any) -> None:
         if not isinstance(stored, dict) or stored.get("version") != _VERSION:
             raise SecateurError(f"{self.path} holds a run of another version of secateur; choose another folder.")
         try:
             before = _unfolded(stored["settings"])
         except (KeyError, AttributeError) as error:  # no settings, or none by name
             raise SecateurError(f"{self.path / RUN_FILE} is damaged; delete {self.path} to start anew.") from error
-        now = json.loads(json.dumps(settings))
+        if "repair" in self.settings and "repair" not in before:  # earlier versions had none: their runs go on without
+            before["repair"] = 0
+            if self.settings["repair"] == EXAMPLES:
+                self.settings = {**self.settings, "repair": 0}
+        now = json.loads(json.dumps(self.settings))
         if not self.finished:
             before, now = ({**each, "recipe": None} for each in (before, now))  # it may change on the way
         changed = [key for key in _compared(before, now) if before.get(key) != now.get(key)]

@@ -17,6 +17,9 @@ from secateur.base import UsageError, some_of, unwrap
 _LABELS = ("labels", "label", "targets", "target", "y")
 """What people call them, in the order in which they are looked for."""
 
+NO_DATA: list[Any] = []
+"""To train on: for a run that trains nothing."""
+
 Loss = Callable[[nn.Module, Any], Tensor]
 Metric = Callable[[nn.Module, Iterable[Any]], float]
 
@@ -33,7 +36,8 @@ class Task:
         return name_of_metric(self.metric)
 
     def __post_init__(self) -> None:
-        require_batches("train_data", self.train_data)
+        if self.train_data is not NO_DATA:
+            require_batches("train_data", self.train_data)
         require_batches("eval_data", self.eval_data)
 
 

@@ -6,8 +6,8 @@ import math
 import operator
 import os
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,11 +30,13 @@ from secateur.base import (
     copy_of_model,
     evaluating,
     found_in_batch,
+    found_in_batches,
     full_tensor,
     in_brief,
     open_regular,
     replace_file,
     training,
+    uninterrupted,
     unwrap,
 )
 from secateur.bench import ModelSize, measure_size
@@ -43,7 +45,7 @@ from secateur.loop.recipe import Recipe, learning_rate_factor, make_optimizer
 from secateur.loop.result import Record
 from secateur.loop.task import Task, accuracy, count_correct, logits_of, require_number
 from secateur.plans import Masks, Plan
-from secateur.surgery import Hold, adopt_config, apply, config_numbers, cut, hold
+from secateur.surgery import Hold, adopt_config, apply, config_numbers, cut, hold, named_tensors
 
 TAYLOR_BATCHES = 16
 DENSE_FILE = "dense.safetensors"
@@ -123,8 +125,8 @@ class Tuner:
 
     @property
     def epoch_batches(self) -> int:
-        """Batches of one epoch in each process."""
-        return len(self._train_data)
+        """Batches of one epoch in each process; 1 where there is nothing to train on, and no epoch."""
+        return len(self._train_data) or 1
 
     def train_epoch(self, epoch: Epoch, on_step: Callable[[float], None], cut: Callable[[float], None]) -> None:
         """Runs one epoch; `cut` is called along the ramp of the gradual schedule, `on_step` after every batch."""
@@ -190,6 +192,12 @@ class Tuner:
         """What the loss gives the model for the first training batch, one example of it where the model takes that."""
         return found_in_batch(self.module, self.task.loss, next(iter(self._batches(1))))
 
+    def training_inputs(self, examples: int) -> list[Any]:
+        """What the loss gives the model for as many training batches as hold the examples, without labels."""
+        self._set_epoch(0)
+        with closing(self._batches(self.epoch_batches)) as batches:
+            return list(found_in_batches(self.module, self.task.loss, batches, examples))
+
     @contextmanager
     def gradients(self) -> Iterator[None]:
         """Gradients of the loss over some training batches, for scores that need them."""
@@ -254,6 +262,13 @@ class Tuner:
                     plain.get_submodule(path)._buffers[leaf] = full_tensor(buffer).detach().clone().to(home)
         return plain
 
+    def adopt(self, plain: nn.Module) -> None:
+        """Takes over the values of a `plain_copy` that has got others."""
+        values = named_tensors(plain)
+        with uninterrupted(), torch.no_grad():
+            for name, tensor in named_tensors(self.module).items():
+                tensor.copy_(values[name])
+
     def save(self, folder: Path) -> None:
         self.accelerator.save_state(str(folder))
 
@@ -290,7 +305,7 @@ class Tuner:
             weight, temperature = self.recipe.distill, self.recipe.temperature
             return (1 - weight) * loss + weight * _imitation_loss(self._teacher, seen, temperature)
 
-    def _batches(self, count: int) -> Iterator[Any]:
+    def _batches(self, count: int) -> Generator[Any, None, None]:
         """The first `count` batches. accelerate is told that the last of them ends the epoch, so that gradients still
         accumulating make a step there instead of leaking into whatever comes next."""
         prepared = isinstance(self._train_data, DataLoaderStateMixin)

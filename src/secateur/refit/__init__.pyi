@@ -1,2 +1,4 @@
-from secateur.refit.repairing import Repaired as Repaired
+from secateur.refit.calibration_set import calibration_set as calibration_set
+from secateur.refit.calibration_set import read_batches as read_batches
+from secateur.refit.repairing import EXAMPLES as EXAMPLES
 from secateur.refit.repairing import repair as repair

@@ -34,7 +34,7 @@ FEWEST = 2
 
 def calibration_set(model: nn.Module, batches: Any, examples: int, memory: float) -> list[Any]:
     """Batches of inputs. The last one is to be held back from the fit."""
-    found = _read(batches, examples)
+    found = read_batches(batches, examples)
     each = _bytes_of_an_example(model, found[0])
     fitting = min(examples, int(memory / max(1, 2 * each)))  # in the dense and in the pruned model
     together = _joined(_first(found, max(fitting, FEWEST)))
@@ -45,7 +45,8 @@ def count_examples(batches: Iterable[Any]) -> int:
     return sum(batch_of(batch) for batch in batches)
 
 
-def _read(batches: Any, examples: int) -> list[Any]:
+def read_batches(batches: Any, examples: int) -> list[Any]:
+    """The first examples of what a user gives as calibration data."""
     if isinstance(batches, Tensor):
         batches = [batches]
     if isinstance(batches, Mapping | nn.Module | str) or not isinstance(batches, Iterable):
