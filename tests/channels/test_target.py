@@ -456,7 +456,7 @@ def test_an_outcome_with_attempts_is_plain_json() -> None:
 def test_the_loop_prunes_to_a_target(
     convnet: ConvNet, loaders: dict[str, DataLoader], schedule: dict[str, Any]
 ) -> None:
-    result = secateur.prune(convnet, target="params=0.4", finetune=1, progress=False, **schedule, **loaders)
+    result = secateur.prune(convnet, target="params=0.4", repair=0, finetune=1, progress=False, **schedule, **loaders)
     met = result.plan.outcome
     dense = sum(parameter.numel() for parameter in convnet.parameters())
     left = sum(parameter.numel() for parameter in result.model.parameters())

@@ -23,7 +23,9 @@ KINDS: dict[str, dict[str, Any]] = {"zeros": {"amount": 0.5}, "channels": {"chan
 
 
 def prune(folder: Path, loaders: dict[str, DataLoader], **options: Any) -> secateur.Result:
-    return secateur.prune(ConvNet(), run_dir=folder, train=1, finetune=0, progress=False, **options, **loaders)
+    return secateur.prune(
+        ConvNet(), run_dir=folder, train=1, repair=0, finetune=0, progress=False, **options, **loaders
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

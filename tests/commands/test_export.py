@@ -33,7 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
     (folder / "task.py").write_text(TASK)
     data = {"train_data": DataLoader(blobs(), 32, shuffle=True), "eval_data": DataLoader(blobs(64, seed=1), 32)}
-    secateur.prune(ConvNet(), channels=0.5, train=2, finetune=1, progress=False, run_dir=folder / "run", **data)
+    secateur.prune(
+        ConvNet(), channels=0.5, train=2, repair=0, finetune=1, progress=False, run_dir=folder / "run", **data
+    )
     return folder
 
 
@@ -119,7 +121,14 @@ def test_batches_by_name_without_example_inputs_give_a_file_without_labels(tmp_p
     (tmp_path / "named.py").write_text(BERT_TASK)
     data = load_task(tmp_path / "named.py").eval_data()
     secateur.prune(
-        tiny_bert(), 0.5, finetune=1, progress=False, run_dir=tmp_path / "run", train_data=data, eval_data=data
+        tiny_bert(),
+        0.5,
+        repair=0,
+        finetune=1,
+        progress=False,
+        run_dir=tmp_path / "run",
+        train_data=data,
+        eval_data=data,
     )
     path = tmp_path / "model.onnx"
     done = CliRunner().invoke(app, [str(tmp_path / "run"), "--task", str(tmp_path / "named.py"), "-o", str(path)])

@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = {"train_data": DataLoader(blobs(), 32, shuffle=True), "eval_data": DataLoader(blobs(64, seed=1), 32)}
     model = secateur.train(ConvNet(), 2, progress=False, **data).model
     save_model(model, str(folder / "trained.safetensors"))
-    options = {"finetune": 0, "progress": False, **data}
+    options = {"repair": 0, "finetune": 0, "progress": False, **data}
     secateur.prune(model, 0.9, run_dir=folder / "runs" / "zeros-90", **options)
     secateur.prune(model, channels=0.5, run_dir=folder / "runs" / "channels-50", **options)
     return folder

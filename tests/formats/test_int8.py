@@ -42,7 +42,7 @@ def job() -> dict[str, Any]:
     eval_data = DataLoader(Subset(test, range(1000)), 250)
     data = {"train_data": train_data, "eval_data": eval_data}
     recipe = secateur.Recipe(lr=1e-2)
-    options = {"channels": 0.3, "train": 2, "finetune": 1, "recipe": recipe, "progress": False}
+    options = {"channels": 0.3, "train": 2, "repair": 0, "finetune": 1, "recipe": recipe, "progress": False}
     result = secateur.prune(SmallResNet((8, 16)), **options, **data)
     return {"model": result.model, **data}
 

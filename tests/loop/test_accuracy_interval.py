@@ -36,7 +36,7 @@ def test_at_its_ends_the_accuracy_is_1_96_standard_errors_away(counts: tuple[int
 
 
 def test_a_run_counts_the_predictions_of_every_stop(convnet: ConvNet, loaders: dict[str, DataLoader]) -> None:
-    result = secateur.prune(convnet, 0.5, train=1, finetune=1, progress=False, **loaders)
+    result = secateur.prune(convnet, 0.5, train=1, repair=0, finetune=1, progress=False, **loaders)
     assert [item.counted for item in result.records] == [128] * len(result.records)
 
 
@@ -44,7 +44,7 @@ def test_a_metric_of_ones_own_has_no_interval(convnet: ConvNet, loaders: dict[st
     def recall(model: Any, data: Any) -> float:
         return accuracy(model, data)
 
-    result = secateur.prune(convnet, 0.5, finetune=0, metric=recall, progress=False, **loaders)
+    result = secateur.prune(convnet, 0.5, repair=0, finetune=0, metric=recall, progress=False, **loaders)
     assert {item.interval for item in result.records} == {None}
 
 

@@ -21,7 +21,7 @@ Loaders = dict[str, DataLoader]
 def test_a_log_gets_a_line_for_each_stop(
     convnet: ConvNet, loaders: Loaders, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    secateur.prune(convnet, 0.5, train=1, finetune=1, progress=Display("mine"), **loaders)
+    secateur.prune(convnet, 0.5, train=1, repair=0, finetune=1, progress=Display("mine"), **loaders)
     out, err = capsys.readouterr()
     lines = err.splitlines()
     assert not out
@@ -32,7 +32,7 @@ def test_a_log_gets_a_line_for_each_stop(
 
 
 def test_silence(convnet: ConvNet, loaders: Loaders, capsys: pytest.CaptureFixture[str]) -> None:
-    secateur.prune(convnet, 0.5, finetune=1, progress=False, **loaders)
+    secateur.prune(convnet, 0.5, repair=0, finetune=1, progress=False, **loaders)
     assert capsys.readouterr() == ("", "")
 
 
@@ -58,7 +58,7 @@ def test_a_display_of_ones_own_is_told_of_everything(
     convnet: ConvNet, loaders: Loaders, capsys: pytest.CaptureFixture[str]
 ) -> None:
     display = Telling()
-    secateur.prune(convnet, 0.5, finetune=1, progress=display, **loaders)
+    secateur.prune(convnet, 0.5, repair=0, finetune=1, progress=display, **loaders)
     assert display.told == [
         "8 batches, 0 done, accuracy",
         "before",

@@ -77,7 +77,7 @@ def test_another_value_is_another_run(
         torch.manual_seed(0)
         amount = options.pop("amount", None)
         return secateur.prune(
-            ConvNet(), amount, train=0.5, finetune=0, progress=False, run_dir=tmp_path, **loaders, **options
+            ConvNet(), amount, train=0.5, repair=0, finetune=0, progress=False, run_dir=tmp_path, **loaders, **options
         )
 
     first = run(**options)
@@ -88,7 +88,10 @@ def test_another_value_is_another_run(
 
 def test_an_example_of_the_same_shape_is_the_same_run(tmp_path: Path, loaders: Loaders) -> None:
     """Only its shape counts, and scripts often draw its values anew."""
-    model, options = ConvNet(), {"channels": 0.5, "finetune": 0, "progress": False, "run_dir": tmp_path, **loaders}
+    model, options = (
+        ConvNet(),
+        {"channels": 0.5, "repair": 0, "finetune": 0, "progress": False, "run_dir": tmp_path, **loaders},
+    )
     first = secateur.prune(model, example_inputs=inputs(0), **options)
     assert secateur.prune(model, example_inputs=inputs(1), **options).records == first.records
 
@@ -131,7 +134,7 @@ def test_options_of_a_folder_of_version_0_1_0_are_compared(tmp_path: Path) -> No
 
 def test_a_call_that_fails_leaves_no_folder(tmp_path: Path, loaders: Loaders) -> None:
     folder = tmp_path / "run"
-    options = {"finetune": 0, "progress": False, "run_dir": folder, **loaders}
+    options = {"repair": 0, "finetune": 0, "progress": False, "run_dir": folder, **loaders}
     for wrong in ({"channels": 0.5, "keep": ["hiden"]}, {"target": "macs=0.1%"}, {"amount": 0.5, "keep": ["hiden"]}):
         with pytest.raises(secateur.UsageError):
             secateur.prune(ConvNet(), **options, **wrong)
@@ -142,7 +145,7 @@ def test_a_run_that_has_passed_no_stop_may_still_change(tmp_path: Path, loaders:
     def interrupted(model: nn.Module, data: Iterable[Any]) -> float:
         raise KeyboardInterrupt
 
-    options = {"finetune": 0, "progress": False, "run_dir": tmp_path, **loaders}
+    options = {"repair": 0, "finetune": 0, "progress": False, "run_dir": tmp_path, **loaders}
     with pytest.raises(KeyboardInterrupt):
         secateur.prune(ConvNet(), 0.5, metric=interrupted, **options)
     assert (tmp_path / "run.json").exists()

@@ -23,7 +23,7 @@ QUICK = secateur.Recipe(lr=3e-3)
 
 
 def prune(model: nn.Module, amount: Any = 0.8, **options: Any) -> secateur.Result:
-    return secateur.prune(model, amount, **{"recipe": QUICK, "progress": False, "finetune": 1, **options})
+    return secateur.prune(model, amount, **{"recipe": QUICK, "progress": False, "repair": 0, "finetune": 1, **options})
 
 
 def zeros_hold(result: secateur.Result) -> bool:
@@ -54,7 +54,7 @@ def test_train_prune_and_finetune(convnet: ConvNet, loaders: Loaders) -> None:
 
 
 def test_the_usual_call_works_as_it_is(convnet: ConvNet, loaders: Loaders) -> None:
-    result = secateur.prune(convnet, 0.9, progress=False, **loaders)
+    result = secateur.prune(convnet, 0.9, repair=0, progress=False, **loaders)
     assert [record.stop for record in result.records] == [
         "before",
         "cut",
@@ -62,7 +62,7 @@ def test_the_usual_call_works_as_it_is(convnet: ConvNet, loaders: Loaders) -> No
         "fine-tune epoch 2/2",
     ]
     assert "Fine-tuned for 2 epochs by default" in str(result)
-    trained = secateur.prune(convnet, 0.9, train=8, progress=False, **loaders)
+    trained = secateur.prune(convnet, 0.9, train=8, repair=0, progress=False, **loaders)
     assert trained.records[-1].epochs == pytest.approx(8 * 1.15, abs=0.07)
     assert "Fine-tuned for 1.2 epochs by default (15% of the 8" in str(trained)
     assert "by default" not in str(prune(convnet, **loaders))
@@ -437,7 +437,7 @@ def test_processes_that_never_met_are_refused(loaders: dict[str, DataLoader], mo
     with monkeypatch.context() as environment:
         environment.setenv("WORLD_SIZE", "2")
         with pytest.raises(secateur.UsageError, match=r"accelerate joined none of them; pass Accelerator\(cpu=True\)"):
-            secateur.prune(ConvNet(), 0.5, finetune=1, progress=False, accelerator=accelerator, **loaders)
+            secateur.prune(ConvNet(), 0.5, repair=0, finetune=1, progress=False, accelerator=accelerator, **loaders)
 
 
 def test_a_model_that_cannot_be_copied_is_explained(convnet: ConvNet, loaders: Loaders) -> None:

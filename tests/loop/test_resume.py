@@ -128,7 +128,7 @@ def test_a_finished_run_returns_its_result_without_training(
 
 
 def prune(folder: Path, loaders: dict[str, DataLoader], **options: Any) -> secateur.Result:
-    settings = {"train": 2, "finetune": 1, "progress": False, "recipe": QUICK, **loaders, **options}
+    settings = {"train": 2, "repair": 0, "finetune": 1, "progress": False, "recipe": QUICK, **loaders, **options}
     torch.manual_seed(0)
     return secateur.prune(ConvNet(), settings.pop("amount", 0.5), run_dir=folder, **settings)
 

@@ -27,7 +27,7 @@ Loaders = dict[str, DataLoader]
 
 def prune(folder: Path, loaders: Loaders, metric: Callable[[nn.Module, Any], float] = accuracy) -> secateur.Result:
     torch.manual_seed(0)
-    options = {"train": 0, "finetune": 0, "progress": False, "metric": metric}
+    options = {"train": 0, "repair": 0, "finetune": 0, "progress": False, "metric": metric}
     return secateur.prune(ConvNet(), 0.5, run_dir=folder, **options, **loaders)
 
 

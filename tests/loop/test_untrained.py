@@ -78,11 +78,11 @@ def test_layers_that_tell_nothing_are_not_accused() -> None:
 def test_pruning_random_weights_warns_and_is_never_called_recovered() -> None:
     data = {"train_data": DataLoader(blobs(), 32), "eval_data": DataLoader(blobs(64, seed=1), 32)}
     with pytest.warns(secateur.SecateurWarning, match=r"looks untrained: .* Load trained weights .* train=…"):
-        result = secateur.prune(ConvNet(), 0.5, finetune=1, tolerance=1, progress=False, **data)
+        result = secateur.prune(ConvNet(), 0.5, repair=0, finetune=1, tolerance=1, progress=False, **data)
     assert result.untrained
     assert not result.recovered
     assert result.verdict.startswith("NOT TRAINED")
     assert result.to_json()["recovered"] is False
-    told = secateur.prune(trained_convnet(), 0.5, finetune=0, tolerance=1, progress=False, **data)
+    told = secateur.prune(trained_convnet(), 0.5, repair=0, finetune=0, tolerance=1, progress=False, **data)
     assert not told.untrained
     assert told.verdict.startswith("Recovered")

@@ -42,7 +42,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     model = network()
     options: Mapping[str, dict[str, Any]] = {"channels": {"channels": 0.5}, "zeros": {"amount": 0.8}}
     for name, how in options.items():
-        secateur.prune(model, finetune=1, run_dir=folder / name, **how, **loaders())
+        secateur.prune(model, repair=0, finetune=1, run_dir=folder / name, **how, **loaders())
     return {name: folder / name for name in options}
 
 

@@ -60,7 +60,7 @@ def test_editors_know_the_options_of_all_three() -> None:
 
 def test_prune_takes_them_as_well(convnet: ConvNet, loaders: Loaders) -> None:
     def prune(*args: Any, **options: Any) -> secateur.Result:
-        return secateur.prune(convnet, *args, finetune=0, progress=False, **options, **loaders)
+        return secateur.prune(convnet, *args, repair=0, finetune=0, progress=False, **options, **loaders)
 
     assert prune(Zeros(0.8, scope="layer")).masks == prune(0.8, scope="layer").masks
     assert prune(Channels(0.3, multiple_of=8)).plan == prune(channels=0.3, multiple_of=8).plan
@@ -157,7 +157,7 @@ def test_zeros_take_no_options_of_channels() -> None:
 
 def test_modules_and_numbers_for_channels_go_through_the_loop(convnet: ConvNet, loaders: Loaders) -> None:
     def cut(request: Channels, **options: Any) -> secateur.Plan | None:
-        return secateur.prune(convnet, request, finetune=0, progress=False, **options, **loaders).plan
+        return secateur.prune(convnet, request, repair=0, finetune=0, progress=False, **options, **loaders).plan
 
     assert cut(Channels(0.5, keep=[convnet.conv])) == cut(Channels(0.5, keep=["conv"]))
     kept = cut(Channels(keep_indices={"conv": [1, 3, 5, 7]}))

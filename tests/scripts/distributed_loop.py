@@ -70,6 +70,7 @@ def main(out: Path, batch: int, modes: set[str]) -> None:
             eval_data=DataLoader(data(200, 1), 30),
             metric=metric if modes & {"fsdp", "interrupted"} else accuracy,
             train=2,
+            repair=0,
             finetune=1.5,
             score=undecided if "undecided" in modes else "l1",
             recipe=secateur.Recipe(lr=5e-3, distill=0.2),

@@ -17,7 +17,7 @@ DISTILLED = secateur.Recipe(lr=3e-3, distill=0.5)
 
 
 def prune(model: nn.Module, channels: Any = 0.5, **options: Any) -> secateur.Result:
-    settings = {"recipe": QUICK, "progress": False, "finetune": 1, **options}
+    settings = {"recipe": QUICK, "progress": False, "repair": 0, "finetune": 1, **options}
     return secateur.prune(model, channels=channels, **settings)
 
 

@@ -40,6 +40,7 @@ def run(folder: Path, metric: Callable[[nn.Module, Iterable[Any]], float] = accu
         loss=noisy_loss,
         metric=metric,
         train=TRAIN,
+        repair=0,
         finetune=FINETUNE,
         schedule="iterative",
         cuts=2,

@@ -242,6 +242,7 @@ def test_what_the_loop_returns_has_the_new_config_and_keeps_what_the_user_set() 
     result = secateur.prune(
         model,
         channels=0.5,
+        repair=0,
         finetune=0,
         train_data=DataLoader(rows, 2),
         eval_data=DataLoader(rows, 2),

@@ -88,7 +88,12 @@ class Agenda:
 
 
 def make_agenda(
-    schedule: Schedule, cuts: int, train_epochs: float, finetune_epochs: float, epoch_batches: int, repairs: bool
+    schedule: Schedule,
+    cuts: int,
+    train_epochs: float,
+    finetune_epochs: float,
+    epoch_batches: int,
+    repairs: bool = False,
 ) -> Agenda:
     require_one_of("schedule", schedule, ("one-shot", "iterative", "gradual"))
     if not isinstance(cuts, int) or cuts < 1:

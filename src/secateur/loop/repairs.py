@@ -12,11 +12,20 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType, send_to_device
 from torch import nn
 
-from secateur.base import SecateurError, SecateurWarning, UsageError, in_brief
+from secateur.base import (
+    SecateurError,
+    SecateurWarning,
+    UsageError,
+    as_call,
+    evaluating,
+    explaining,
+    in_brief,
+    with_batch,
+)
 from secateur.loop.state import State
 from secateur.loop.tuner import Tuner
 from secateur.plans import Masks, Plan
-from secateur.refit import calibration_set, read_batches, repair
+from secateur.refit import read_batches, repair
 
 LEAVE_OUT = "repair=0 leaves it out."
 
@@ -60,8 +69,10 @@ class Repairer:
     def check(self, tuner: Tuner) -> None:
         """Refuses calibration data that the model does not take before the run has cost hours."""
         if self._calibration is not None:
-            self.find_inputs(tuner)
-            calibration_set(tuner.module, self._inputs, self._examples, memory=0)
+            args, kwargs = as_call(with_batch(send_to_device(self._calibration[0], tuner.accelerator.device), 1))
+            failing = explaining("The model fails on the calibration data", "give batches of its inputs alone.")
+            with failing, evaluating(tuner.module), torch.no_grad():
+                tuner.module(*args, **kwargs)
 
     def find_inputs(self, tuner: Tuner) -> None:
         """Anew for every repair, so that those of a resumed run are the same."""

@@ -1,4 +1,3 @@
-from secateur.refit.calibration_set import calibration_set as calibration_set
 from secateur.refit.calibration_set import read_batches as read_batches
 from secateur.refit.repairing import EXAMPLES as EXAMPLES
 from secateur.refit.repairing import repair as repair
