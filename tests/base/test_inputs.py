@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base.errors import UsageError
-from secateur.base.inputs import as_call, batch_of, found_in_batch, in_signature_order, input_tensors
+from secateur.base.inputs import as_call, batch_of, found_in_batch, found_in_batches, in_signature_order, input_tensors
 from secateur.base.inputs import with_batch as resized
 from secateur.base.tensor_trees import tensors_by_path, tensors_in
 
@@ -102,3 +103,16 @@ def test_a_number_among_the_inputs_stays_what_it_is() -> None:
     found = found_in_batch(Sum(), lambda model, batch: model(batch, y=torch.tensor(2.0)), X)
     assert isinstance(found, dict)
     assert (found["x"].shape, found["y"].item()) == ((1, 2), 2.0)
+
+
+def test_whole_batches_are_found_until_there_are_enough_examples() -> None:
+    asked_for = []
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for number in range(9):
+            asked_for.append(number)
+            yield X + number, Y
+
+    found = list(found_in_batches(Sum(), lambda model, batch: model(batch[0], y=batch[1]), batches(), len(X) + 1))
+    assert asked_for == [0, 1], "no more than are needed"
+    assert [torch.equal(each["x"], X + number) for number, each in enumerate(found)] == [True, True]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertForPreTraining
 
-from secateur.base.inputs import found_in_batch
+from secateur.base.inputs import found_in_batch, found_in_batches
 from secateur.base.loss_arguments import without_loss_arguments
 
 X, MASK, LABELS = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3), torch.tensor([0, 2])
@@ -81,6 +81,9 @@ def test_example_inputs_from_a_batch_are_those_of_the_deployed_model() -> None:
     found = found_in_batch(Classifier(), lambda model, batch: model(**batch)["loss"], batch)
     assert isinstance(found, dict)
     assert list(found) == ["x", "mask"]
+    (whole,) = found_in_batches(Classifier(), lambda model, batch: model(**batch)["loss"], [batch], 1)
+    assert list(whole) == ["x", "mask"]
+    assert whole["x"] is X
 
 
 def test_random_numbers_are_left_alone() -> None:

@@ -149,6 +149,8 @@ def test_the_demo_is_interrupted_resumed_and_reported(tmp_path: Path) -> None:
     assert zeros["nonzeros"] < 0.11 * dense["parameters"]
     assert 0.45 < two_of_four["nonzeros"] / dense["parameters"] < 0.55
     assert zeros["accuracy_before"] == dense["accuracy_recovered"]
+    assert dense["accuracy_repaired"] is None
+    assert all(version["accuracy_repaired"] is not None for version in outcome["versions"][1:])
     assert json.loads((tmp_path / "demo" / "demo.json").read_text()) == outcome
     compared = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert "<h1>Accuracy against latency in eager, batch 32</h1>" in compared
@@ -191,9 +193,11 @@ def test_a_terminal_gets_a_live_bar(tmp_path: Path) -> None:
     assert re.search(r"cut: accuracy [01]\.\d{4}, 50\.0% zeros", text)
 
 
-def result_with(before: float, cut: float, after: float) -> Result:
+def result_with(before: float, cut: float, after: float, repaired: float | None = None) -> Result:
     size = ModelSize(10, 10, 40)
     stops = [("before", "before", before), ("cut", "cut", cut), ("fine-tune epoch 1/1", "fine-tune", after)]
+    if repaired is not None:
+        stops.insert(2, ("repaired", "repair", repaired))
     records = tuple(Record(stop, phase, 0.0, metric, 0.9, size, 1.0) for stop, phase, metric in stops)
     return Result(records, 0.02, model=None, masks=Masks({}))  # type: ignore[arg-type]
 
@@ -215,9 +219,11 @@ def test_a_name_that_cannot_be_printed_ends_no_command(tmp_path: Path, monkeypat
         ((0.90, 0.80, 0.89), ["10.0 points lost at the cut (held)", "1.0 points short (held)"]),
         ((0.90, 0.20, 0.85), ["70.0 points lost at the cut (did not hold, it lost more)", "NOT recover"]),
         ((0.90, 0.89, 0.91), ["1.0 points lost at the cut (did not hold, it lost less)", "1.0 points above"]),
+        ((0.90, 0.20, 0.89, 0.86), ["70.0 points lost at the cut", "4.0 after the repair; ended 1.0 points short"]),
+        ((0.90, 0.20, 0.89, 0.91), ["1.0 above the dense model after the repair; ended"]),
     ],
 )
-def test_the_rule_of_thumb_is_judged_by_the_numbers(metrics: tuple[float, float, float], words: list[str]) -> None:
+def test_the_rule_of_thumb_is_judged_by_the_numbers(metrics: tuple[float, ...], words: list[str]) -> None:
     sentence = rule_of_thumb(result_with(*metrics))
     assert all(word in sentence for word in words), sentence
 

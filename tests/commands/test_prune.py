@@ -30,7 +30,8 @@ def task(tmp_path: Path) -> Path:
 
 
 def prune(task: Path, *options: str, measure: str = "--no-measure") -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["prune", str(task), "-o", str(task.parent / "out"), measure, *options])
+    plain = () if "--repair" in options else ("--repair", "0")
+    result = CliRunner().invoke(app, ["prune", str(task), "-o", str(task.parent / "out"), measure, *plain, *options])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -237,6 +238,7 @@ def test_everything_that_python_can_say(task: Path, tmp_path: Path, monkeypatch:
         "--weight-decay": "0.001",
         "--distill": "0.5",
         "--tolerance": "0.5",
+        "--repair": "64",
         "--finetune": "1",
     }
     code, out, errors = prune(task, *(part for option in options.items() for part in option), "--json")
@@ -253,6 +255,7 @@ def test_everything_that_python_can_say(task: Path, tmp_path: Path, monkeypatch:
         eval_data=DataLoader(blobs(64, seed=1), 32),
         schedule="iterative",
         cuts=2,
+        repair=64,
         finetune=1,
         recipe=recipe,
         progress=False,
@@ -268,7 +271,18 @@ def test_everything_that_python_can_say(task: Path, tmp_path: Path, monkeypatch:
     again = CliRunner().invoke(app, ["prune", "--settings", settings, "-o", str(tmp_path / "again")])
     assert again.exit_code == 0, again.stderr
     assert read_checkpoint(tmp_path / "again").settings == told
-    assert len(same.records) == len(json.loads(out)["records"])
+    assert [record["stop"] for record in json.loads(out)["records"]] == [record.stop for record in same.records]
+    assert same.records[2].stop == "repaired 1/2"
+
+
+def test_a_model_is_repaired_without_training(task: Path) -> None:
+    code, out, errors = prune(task, "--train", "1", "--channels", "50%", "--repair", "512", "--finetune", "0")
+    assert code == 0, errors
+    assert "\nrepaired " in out
+    page = (task.parent / "out" / "report.html").read_text(encoding="utf-8")
+    assert "repaired, before any fine-tuning: " in page
+    assert '"name":"repaired"' in page
+    assert tomllib.loads((task.parent / "out" / "settings.toml").read_text())["repair"] == 512
 
 
 def curve(name: str) -> GroupCurve:

@@ -99,6 +99,8 @@ def test_an_example_of_the_same_shape_is_the_same_run(tmp_path: Path, loaders: L
 EARLIER = [
     ({}, None),
     ({"loss": doubled_loss}, None),  # which 0.1.0 did not write down
+    ({"repair": 0}, None),
+    ({"repair": 64}, "repair was 0, now 64"),
     ({"channels": 0.6}, "channels was 0.5, now 0.6"),
     ({"score": "l2"}, "score was 'l1', now 'l2'"),
     ({"seed": 1}, "seed was 0, now 1"),

@@ -42,6 +42,9 @@ def prune(
         ),
     ] = None,
     train: Annotated[float, typer.Option(help="Epochs to train first, for a model that is not trained.", min=0)] = 0,
+    repair: Annotated[
+        int, typer.Option(help="Examples to fit the weights that are left on, without labels; 0 turns it off.", min=0)
+    ] = 512,
     finetune: Annotated[
         str | None,
         typer.Option(
@@ -115,7 +118,7 @@ def prune(
     as_json: Annotated[bool, _measuring("--json", help="Print the result as JSON.")] = False,
     debug: Annotated[bool, _measuring("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Prune the model of a task, fine-tune it, and tell what each stop did to it.
+    """Prune the model of a task, repair it, fine-tune it, and tell what each stop did to it.
 
     Say how much with --channels, --target, --sparsity or --pattern.
 
@@ -172,6 +175,7 @@ def prune(
                 loss=source.loss,
                 metric=source.metric,
                 train=train,
+                repair=repair,
                 finetune=_epochs(finetune),
                 original_epochs=original_epochs,
                 schedule=schedule,  # type: ignore[arg-type]

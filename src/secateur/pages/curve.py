@@ -18,7 +18,7 @@ def save_curve(results: Mapping[str, Result], path: str | Path) -> None:
         path: of the page, one HTML file that needs no network.
     """
     metric = " / ".join(sorted({result.metric_name for result in results.values()}))
-    title = f"{metric.capitalize()} before the cut, right after it, and while recovering"
+    title = f"{metric.capitalize()} before the cut, right after it, repaired, and while recovering"
     figure = new_figure("", "epochs from the cut", metric, height=520, label=title)
     for i, (name, result) in enumerate(results.items()):
         metrics = [record.metric for record in result.records]

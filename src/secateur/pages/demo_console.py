@@ -10,9 +10,9 @@ from secateur.pages.consoles import as_table, print_lines
 from secateur.studies import LATENCY_BATCH, SHARE, Demo, Version
 
 _HEAD = (
-    "\nversion|accuracy\nbefore|right\nafter|re-\ncovered|param-\neters|non-\nzeros|file\nMB|mega-\nMACs|ms a\nbatch|"
-    "ratio to\ndense"
-).split("|")  # ten columns fit the 80 of a plain terminal
+    "\nversion|acc.\nbefore|right\nafter|re-\npaired|re-\ncovered|param-\neters|non-\nzeros|file\nMB|mega-\nMACs|"
+    "ms a\nbatch|ratio"
+).split("|")  # eleven columns fit the 80 of a plain terminal
 LOSS_RULE = (5.0, 15.0)
 """Points of accuracy that a cut is said to cost right away."""
 SHORT_RULE = 2.0
@@ -50,7 +50,15 @@ def rule_of_thumb(result: Result) -> str:
     first = "held" if low <= lost <= high else "did not hold, it lost " + ("more" if lost > high else "less")
     second = "held" if short <= SHORT_RULE else "did not hold, the model did NOT recover"
     ended = f"{short:.1f} points short" if short > 0 else f"{-short:.1f} points above the dense model"
-    return f"{lost:.1f} points lost at the cut ({first}); ended {ended} ({second})."
+    return f"{lost:.1f} points lost at the cut ({first}){_given_back(result)}; ended {ended} ({second})."
+
+
+def _given_back(result: Result) -> str:
+    """What the repair did, which the rule of thumb knows nothing of."""
+    if result.repaired is None:
+        return ""
+    left = 100 * (result.before - result.repaired)
+    return f", {left:.1f} after the repair" if left > 0 else f", {-left:.1f} above the dense model after the repair"
 
 
 def speed_verdict(latency: Timing, control: Timing, zeros: bool = True) -> str:
@@ -60,13 +68,17 @@ def speed_verdict(latency: Timing, control: Timing, zeros: bool = True) -> str:
     return f"{answer}: {latency} × dense, {latency.in_words(control)}.{why}"
 
 
+def _percent(accuracy: float | None) -> str:
+    return "–" if accuracy is None else f"{100 * accuracy:.1f}"
+
+
 def _row(version: Version) -> tuple[str, ...]:
     result, size, dense = version.result, version.result.size_after, not version.result.pruned
-    right_after = "–" if result.right_after is None else f"{100 * result.right_after:.1f}"
     return (
         version.name,
         f"{100 * result.before:.1f}",
-        right_after,
+        _percent(result.right_after),
+        _percent(result.repaired),
         "–" if dense else f"{100 * result.after:.1f}",
         f"{size.parameters:,}",
         f"{size.nonzeros:,}",

@@ -30,6 +30,7 @@ _PHASES = {
     "before": ("dense", 2),
     "train": ("training", 2),
     "cut": ("right after a cut", 1),
+    "repair": ("repaired", 3),
     "fine-tune": ("recovering", 0),
 }
 

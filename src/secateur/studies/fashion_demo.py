@@ -69,6 +69,7 @@ class Demo:
                     "name": version.name,
                     "accuracy_before": version.result.before,
                     "accuracy_right_after": version.result.right_after,
+                    "accuracy_repaired": version.result.repaired,
                     "accuracy_recovered": version.result.after,
                     "parameters": version.result.size_after.parameters,
                     "nonzeros": version.result.size_after.nonzeros,
