@@ -23,13 +23,11 @@ from secateur.base import (
     LossDiverged,
     SecateurWarning,
     UsageError,
-    batch_of,
     interruptible,
     moment_now,
     require_module,
     uninterrupted,
     unwrap,
-    with_batch,
 )
 from secateur.checkpoint import extra_states
 from secateur.loop.agenda import (
@@ -55,7 +53,7 @@ from secateur.loop.identity import (
 )
 from secateur.loop.pruners import Pruner
 from secateur.loop.recipe import Recipe
-from secateur.loop.repairs import Repairer, can_repair, read_calibration, require_examples
+from secateur.loop.repairs import Repairer, can_repair, example_of, read_calibration, require_examples
 from secateur.loop.result import LOAD_OR_TRAIN, Record, Result
 from secateur.loop.run_folder import RunFolder
 from secateur.loop.state import State
@@ -141,7 +139,7 @@ def prune(
     task = Task(NO_DATA if train_data is None else train_data, eval_data, loss, metric)
     learnt_from = read_calibration(calibration, repair, seed)
     if learnt_from and example_inputs is None and not isinstance(request, Zeros):
-        example_inputs = with_batch(learnt_from[0], min(2, batch_of(learnt_from[0])))
+        example_inputs = example_of(unwrap(model), learnt_from[0])
     pruner = Pruner(request, schedule, example_inputs, trains_first=train_epochs > 0)
     # The values of the inputs count only where a score is made of them.
     inputs = None if example_inputs is None else digest_of_inputs(example_inputs, request.score == "activation")

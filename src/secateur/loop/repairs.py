@@ -17,10 +17,9 @@ from secateur.base import (
     SecateurWarning,
     UsageError,
     as_call,
-    evaluating,
     explaining,
+    found_in_batch,
     in_brief,
-    with_batch,
 )
 from secateur.loop.state import State
 from secateur.loop.tuner import Tuner
@@ -46,6 +45,17 @@ def read_calibration(calibration: Any, examples: int, seed: int) -> list[Any] | 
         return read_batches(calibration, examples)
 
 
+def example_of(model: nn.Module, batch: Any) -> Any:
+    """Of a calibration batch, what is enough to see how the model computes."""
+
+    def run(model: nn.Module, batch: Any) -> None:
+        args, kwargs = as_call(batch)
+        model(*args, **kwargs)
+
+    with explaining("The model fails on the calibration data", "give batches of its inputs alone."):
+        return found_in_batch(model, run, batch)
+
+
 def can_repair(accelerator: Accelerator) -> bool:
     """The moments that a repair solves for are those of one process; nobody sums them over several yet."""
     if accelerator.num_processes == 1 and accelerator.distributed_type != DistributedType.FSDP:
@@ -69,10 +79,7 @@ class Repairer:
     def check(self, tuner: Tuner) -> None:
         """Refuses calibration data that the model does not take before the run has cost hours."""
         if self._calibration is not None:
-            args, kwargs = as_call(with_batch(send_to_device(self._calibration[0], tuner.accelerator.device), 1))
-            failing = explaining("The model fails on the calibration data", "give batches of its inputs alone.")
-            with failing, evaluating(tuner.module), torch.no_grad():
-                tuner.module(*args, **kwargs)
+            example_of(tuner.module, send_to_device(self._calibration[0], tuner.accelerator.device))
 
     def find_inputs(self, tuner: Tuner) -> None:
         """Anew for every repair, so that those of a resumed run are the same."""
