@@ -119,11 +119,11 @@ def _refitted(
     dense: nn.Module, pruned: nn.Module, plan: Plan | Masks, batches: Sequence[Any], progress: bool
 ) -> tuple[tuple[LayerRepair, ...], float, float]:
     before = _distance(dense, pruned, batches[-1])
-    seen: set[str] = set()
-    with steps(sum(p.dim() > 1 for p in pruned.parameters()), "repairing", progress) as begin:
+    weights, seen = {name for name, parameter in pruned.named_parameters() if parameter.dim() > 1}, set[str]()
+    with steps(len(weights), "repairing", progress) as begin:
 
         def on_layer(name: str) -> None:
-            if name not in seen:
+            if name in weights and name not in seen:
                 seen.add(name)
                 begin(name)
 
