@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import surroundings  # noqa: F401
 
-CTRL_C = "interrupts interrupted"
+CTRL_C = "interrupts interrupted repair_interrupted repairs"
 """The very first: OpenVINO leaves a process that has made an int8 file with a stack for signals in memory that is gone,
 so that the next signal ends it."""
 

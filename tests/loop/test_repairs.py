@@ -218,7 +218,7 @@ WRONG = [
     ({"repair": True}, "repair is True"),
     ({"repair": 0, "calibration": [IMAGES]}, "calibration is what a repair learns from"),
     ({"calibration": IMAGES.numpy}, "calibration data is a builtin"),
-    ({"calibration": []}, "holds 0 examples"),
+    ({"calibration": []}, "has 0 examples to learn from"),
     ({"calibration": [(IMAGES, torch.zeros(256))]}, "fails on the calibration data.*its inputs alone"),
     ({"train_data": None}, "no train_data, and finetune needs some"),
     ({"train_data": None, "calibration": [IMAGES]}, "no train_data, and finetune needs some"),

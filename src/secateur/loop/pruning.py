@@ -136,11 +136,11 @@ def prune(
     require_examples(repair, calibration)
     if train_data is None:
         _require_no_training(request, calibration, train_epochs, finetune_epochs)
-    task = Task(NO_DATA if train_data is None else train_data, eval_data, loss, metric)
     learnt_from = read_calibration(calibration, repair, seed)
     if learnt_from and example_inputs is None and not isinstance(request, Zeros):
         example_inputs = example_of(unwrap(model), learnt_from[0])
     pruner = Pruner(request, schedule, example_inputs, trains_first=train_epochs > 0)
+    task = Task(NO_DATA if train_data is None else train_data, eval_data, loss, metric)
     # The values of the inputs count only where a score is made of them.
     inputs = None if example_inputs is None else digest_of_inputs(example_inputs, request.score == "activation")
     stops = {"schedule": schedule, "cuts": cuts, "train": train_epochs, "repair": repair, "finetune": finetune_epochs}
