@@ -71,11 +71,7 @@ def found_in_batch(
 ) -> tuple[Any, ...] | dict[str, Any]:
     """What `loss` gives the model for the batch, one example of it where the model takes that, without labels and the
     like."""
-    call = _first_call(model, loss, batch)
-    with uninterrupted(), evaluating(model), torch.no_grad():
-        args, kwargs = interruptible(_shortened, model, *call)
-        args, kwargs = interruptible(without_loss_arguments, model, args, kwargs)
-    return _by_name(model, args, kwargs) if args and kwargs else kwargs or args
+    return _one_example(model, *_first_call(model, loss, batch))
 
 
 def found_in_batches(
@@ -87,7 +83,7 @@ def found_in_batches(
     for batch in batches:
         args, kwargs = _first_call(model, loss, batch)
         if needed is None:
-            needed = found_in_batch(model, loss, batch)
+            needed = _one_example(model, args, kwargs)
         given = _by_name(model, args, kwargs)
         whole = args[: len(needed)] if isinstance(needed, tuple) else {name: given.get(name) for name in needed}
         yield whole
@@ -107,6 +103,13 @@ def _first_call(model: nn.Module, loss: Callable[[nn.Module, Any], Any], batch: 
     if not calls:
         raise UsageError("The loss function does not call the model it is given; pass example_inputs=….")
     return calls[0]
+
+
+def _one_example(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
+    with uninterrupted(), evaluating(model), torch.no_grad():
+        args, kwargs = interruptible(_shortened, model, args, kwargs)
+        args, kwargs = interruptible(without_loss_arguments, model, args, kwargs)
+    return _by_name(model, args, kwargs) if args and kwargs else kwargs or args
 
 
 def _by_name(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
