@@ -58,6 +58,18 @@ def test_two_processes_equal_one_with_the_same_global_batch(
                 assert (value[masks.layers[name].pruned()] == 0).all()
 
 
+@pytest.mark.parametrize("modes", [["channels", "interrupted"], ["fsdp"]], ids=" ".join)
+def test_what_two_processes_repair_equals_what_one_does(tmp_path: Path, modes: list[str]) -> None:
+    for processes in (1, 2):
+        loop(processes, tmp_path / str(processes), "repaired", *(modes if processes == 2 else set(modes) - {"fsdp"}))
+    one = torch.load(tmp_path / "1" / "model-0.pt", weights_only=True)
+    for rank in (0, 1):
+        two = torch.load(tmp_path / "2" / f"model-{rank}.pt", weights_only=True)
+        for name, value in two.items():
+            torch.testing.assert_close(value, one[name], rtol=1e-3, atol=1e-4)
+    assert secateur.read_checkpoint(tmp_path / "2" / "run").settings["repair"] == 256
+
+
 @pytest.mark.parametrize("modes", [[], ["interrupted"]], ids=["", "interrupted"])
 def test_channels_cut_in_two_processes_equal_those_cut_in_one(tmp_path: Path, modes: list[str]) -> None:
     for processes in (1, 2):

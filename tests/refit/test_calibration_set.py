@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import secateur
-from secateur.refit.calibration_set import MOST_BATCHES, calibration_set, count_examples
+from secateur.refit.calibration_set import MOST_BATCHES, calibration_set, count_examples, share_of
 
 
 def rows(count: int, width: int = 3) -> Tensor:
@@ -26,8 +26,23 @@ def found(batches: Any, examples: int = 512, memory: float = 1e9, model: nn.Modu
 )
 def test_every_example_is_there_once_whatever_holds_it(batches: Any) -> None:
     parts = [part[0] if isinstance(part, list) else part for part in found(batches)]
-    assert len(parts) == 4
-    assert torch.equal(torch.cat(parts), rows(50))
+    assert [len(part) for part in parts] == [13, 12, 13, 12]
+    assert torch.equal(torch.cat(parts).sort(0).values, rows(50))
+
+
+def test_what_is_held_back_is_like_the_rest_where_data_is_sorted() -> None:
+    sorted_by_class = rows(40)
+    parts = found(sorted_by_class)
+    assert torch.equal(parts[-1], sorted_by_class[3::4])
+
+
+@pytest.mark.parametrize("processes", [2, 3, 5])
+def test_processes_share_examples_and_hold_the_same_ones_back(processes: int) -> None:
+    whole = list(rows(103).split(10))
+    shares = [share_of(whole, process, processes) for process in range(processes)]
+    assert torch.equal(torch.cat([batch for share in shares for batch in share]), rows(103))
+    held_back = torch.cat([found(share)[-1] for share in shares])
+    assert torch.equal(held_back, found(whole)[-1])
 
 
 def test_no_more_are_read_than_are_used() -> None:

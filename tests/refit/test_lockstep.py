@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from secateur.refit.lockstep import Stop, Walker, walking
+from secateur.refit.processes import Processes
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +32,8 @@ def passing(*names: str, then: Callable[[], None] = lambda: None) -> Walker:
 
 
 def places(*walkers: Walker) -> list[tuple[str, int]]:
-    with walking(walkers) as found:
-        return [(stops[0].name, len(stops)) for stops in found]
+    with walking(walkers, Processes()) as found:
+        return [(name, len(stops)) for name, stops in found]
 
 
 def test_all_meet_at_every_stop() -> None:
@@ -72,7 +73,7 @@ def test_what_one_raises_comes_out_and_ends_all(kind: type[BaseException]) -> No
 
 def test_what_is_raised_outside_ends_all() -> None:
     def fail() -> None:
-        with walking([passing(*"abc") for _ in range(3)]) as found:
+        with walking([passing(*"abc") for _ in range(3)], Processes()) as found:
             next(found)
             raise ZeroDivisionError
 
@@ -81,7 +82,7 @@ def test_what_is_raised_outside_ends_all() -> None:
 
 
 def test_walkers_that_never_began_are_no_burden() -> None:
-    with pytest.raises(ZeroDivisionError), walking([passing(*"abc") for _ in range(3)]):
+    with pytest.raises(ZeroDivisionError), walking([passing(*"abc") for _ in range(3)], Processes()):
         _ = 1 / 0
 
 
@@ -97,7 +98,7 @@ def test_a_pass_that_holds_on_to_everything_ends_all_the_same() -> None:
             finally:
                 walker.pause(Stop("b", time, 1, None))
 
-    with walking([Walker(stubborn), Walker(stubborn)]) as found:
+    with walking([Walker(stubborn), Walker(stubborn)], Processes()) as found:
         next(found)
 
 

@@ -220,18 +220,22 @@ def test_autocast_in_the_model_and_around_the_call() -> None:
     assert kept(around) == ALL_FITTED
 
 
-def test_convolutions_under_autocast_say_why_they_stay() -> None:
+def test_convolutions_under_autocast_are_fitted_in_the_precision_of_their_weights() -> None:
     class Lower(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.conv, self.head = nn.Conv1d(1, 8, 3), nn.Linear(32, 4)
+            self.conv, self.turned = nn.Conv1d(1, 8, 3), nn.ConvTranspose1d(8, 4, 3)
+            self.head = nn.Linear(24, 4)
 
         def forward(self, x: Tensor) -> Tensor:
             with torch.autocast("cpu", torch.bfloat16):
-                x = self.conv(x[:, None])
+                x = self.turned(self.conv(x[:, None]))
+                assert x.dtype == torch.bfloat16
             return self.head(x.float().flatten(1))
 
-    assert kept(repaired(Lower())) == {"conv.weight": "_to_copy reads it, too", "head.weight": ""}
+    model = Lower()
+    assert kept(repaired(model)) == {"conv.weight": "", "turned.weight": "", "head.weight": ""}
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
 class Halved(TorchDispatchMode):

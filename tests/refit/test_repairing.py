@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import secateur
 from secateur.plans import LayerMask, Masks
-from secateur.refit import repairing
+from secateur.refit import fitting, repairing
 from tests.support.cutting import Net, everything, net
 from tests.support.cutting import image as few_images
 
@@ -159,6 +159,29 @@ def test_a_shared_weight_is_fitted_to_all_of_its_calls() -> None:
         assert min(float((found - solution(r)).norm() / start.norm()) for r in (1e-9, 1e-4, 1e-2)) < 1e-6
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_of_too_many_inputs_is_scaled_and_shifted(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "MOST_INPUTS", 20)
+    model = nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 4, bias=bias)).double()
+    x = (torch.randn(400, 6) + 2 * torch.randn(400, 1)).double()
+    masks = secateur.plan_weights(model, 0.7, scope="layer")
+    dense, cut = copy.deepcopy(model), secateur.apply(copy.deepcopy(model), masks)
+    report = repair(model, masks, x)
+    layer = report.layers[-1]
+    assert (layer.name, layer.kept) == ("2.weight", "too many inputs to solve for: its outputs are scaled and shifted")
+    assert layer.after < layer.before
+    ratios = (model[2].weight / cut[2].weight).detach()
+    factors = ratios.nanmean(1)
+    torch.testing.assert_close(model[2].weight, cut[2].weight * factors[:, None])
+    with torch.no_grad():
+        wanted, given = dense(x), model[1](model[0](x)) @ cut[2].weight.T
+    for row in range(4):
+        read = torch.stack([given[:, row], torch.ones(400).double()], 1) if bias else given[:, [row]]
+        best = torch.linalg.lstsq(read, wanted[:, row]).solution
+        found = torch.stack([factors[row], model[2].bias[row]]) if bias else factors[[row]]
+        torch.testing.assert_close(found.detach(), best, rtol=2e-2, atol=2e-2)
+
+
 def test_a_weight_that_something_reads_later_stays() -> None:
     model = Twice(read_again=True)
     before = model.second.weight.detach().clone()
@@ -209,6 +232,7 @@ def bad_calls() -> dict[str, tuple[Any, str]]:
         "None": (lambda m, p: repair(m, p, None), "The calibration data is a NoneType; give batches of inputs"),
         "one example": (lambda m, p: repair(m, p, [images(1)]), "Repair has 1 example to learn from; give at least 2"),
         "one of many": (lambda m, p: repair(m, p, images(), examples=1), "Repair has 1 example to learn from"),
+        "no memory": (lambda m, p: repair(m, p, images(), memory_gb=0), "memory_gb is 0; give a number above 0"),
         "no examples": (lambda m, p: repair(m, p, images(), examples=0), "examples is 0; give a whole number"),
         "labels": (
             lambda m, p: repair(m, p, [(images(), torch.zeros(48))]),
@@ -287,7 +311,7 @@ def test_activations_that_are_all_nan() -> None:
 def test_the_report_says_what_was_done() -> None:
     report = repair(net(), secateur.plan_weights(net(), 0.5), [images(20), images(20), images(9)], examples=45)
     text = str(report)
-    assert (report.examples, report.held_back) == (45, 12)
+    assert (report.examples, report.held_back) == (45, 11)
     assert text.startswith("Repaired: ")
     assert " fitted on 45 examples in " in text
     assert f"{report.before:.3f} → {report.after:.3f} away from the dense model's" in text

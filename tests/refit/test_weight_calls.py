@@ -48,6 +48,9 @@ def assert_form_is_exact(call: WeightCall) -> None:
         some = torch.arange(call.positions).flip(0)[::2]
         assert torch.equal(call.outputs_at(call.run(), some), given[some])
         assert torch.equal(call.reads_at(some), call.reads_at(torch.arange(call.positions))[:, some])
+        entries = call.entries(call.weight)
+        factors = torch.randn(entries.shape[:2], dtype=entries.dtype)
+        assert torch.equal(call.entries(call.weight * call.by_output(factors.flatten())), entries * factors[..., None])
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -1,9 +1,9 @@
 """Prunes a small network in however many processes torchrun starts, and saves what each process ended with.
 
-torchrun --nproc-per-node 2 distributed_loop.py OUT BATCH [channels] [undecided] [fsdp] [interrupted]
+torchrun --nproc-per-node 2 distributed_loop.py OUT BATCH [channels] [undecided] [fsdp] [interrupted] [repaired]
 
 "channels" removes channels instead of weights, "undecided" uses a score that differs from process to process, "fsdp"
-shards the model, and "interrupted" stops the run in its middle and starts it again.
+shards the model, "interrupted" stops the run in its middle and starts it again, and "repaired" repairs after the cut.
 """
 
 import os
@@ -70,7 +70,7 @@ def main(out: Path, batch: int, modes: set[str]) -> None:
             eval_data=DataLoader(data(200, 1), 30),
             metric=metric if modes & {"fsdp", "interrupted"} else accuracy,
             train=2,
-            repair=0,
+            repair=256 if "repaired" in modes else 0,
             finetune=1.5,
             score=undecided if "undecided" in modes else "l1",
             recipe=secateur.Recipe(lr=5e-3, distill=0.2),

@@ -33,6 +33,7 @@ from secateur.base.models import evaluating as evaluating
 from secateur.base.models import flags_restored as flags_restored
 from secateur.base.models import full_tensor as full_tensor
 from secateur.base.models import require_module as require_module
+from secateur.base.models import spread_like as spread_like
 from secateur.base.models import training as training
 from secateur.base.models import unwrap as unwrap
 from secateur.base.names import LeftAlone as LeftAlone

@@ -55,6 +55,16 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return gather() if gather is not None else tensor
 
 
+def spread_like(parameter: Tensor, whole: Tensor) -> Tensor:
+    """A whole tensor spread over processes as FSDP has spread the parameter; for any other as it is."""
+    if getattr(parameter, "device_mesh", None) is None:
+        return whole
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(parameter, DTensor)
+    return distribute_tensor(whole.to(parameter.device), parameter.device_mesh, parameter.placements)
+
+
 def copy_of_model(model: Model, otherwise: str = "") -> Model:
     """`otherwise` ends the sentence with what else the user could do."""
     with (

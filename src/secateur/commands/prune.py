@@ -172,6 +172,7 @@ def prune(
                 example_inputs=None if isinstance(request, Zeros) else inputs,
                 train_data=source.train_data(),
                 eval_data=source.eval_data(),
+                calibration=source.calibration() if repair else None,
                 loss=source.loss,
                 metric=source.metric,
                 train=train,

@@ -1,11 +1,13 @@
 """Task files: how the command line gets a user's model and data.
 
 A task file is plain Python with these functions. `loss` and `metric` default to those of classification, `recipe` to
-`secateur.Recipe()`, and `example_inputs` to what the loss gives the model for the first batch of `eval_data`:
+`secateur.Recipe()`, and `example_inputs` to what the loss gives the model for the first batch of `eval_data`. With
+`calibration`, inputs to repair with, `train_data` is needed only to train:
 
     def model() -> nn.Module: ...
     def train_data() -> DataLoader: ...
     def eval_data() -> DataLoader: ...
+    def calibration(): ...
     def example_inputs(): ...
     def loss(model, batch) -> Tensor: ...
     def metric(model, loader) -> float: ...
@@ -41,12 +43,13 @@ from secateur.base import (
 )
 from secateur.checkpoint import load_weights
 from secateur.commands.one_sentence import file_errors_in_one_sentence
-from secateur.loop import Loss, Metric, Recipe, accuracy, classification_loss
+from secateur.loop import Loss, Metric, Recipe, accuracy, calling_as, classification_loss
 
 _SIGNATURES = {
     "model": ("def model() -> nn.Module", 0),
     "train_data": ("def train_data() -> DataLoader", 0),
     "eval_data": ("def eval_data() -> DataLoader", 0),
+    "calibration": ("def calibration()", 0),
     "example_inputs": ("def example_inputs()", 0),
     "loss": ("def loss(model, batch) -> Tensor", 2),
     "metric": ("def metric(model, loader) -> float", 2),
@@ -57,6 +60,10 @@ _REQUIRED = ("model", "train_data", "eval_data")
 _CLOSE = 0.7
 
 
+def _none() -> None:
+    """What a function returns that a file does not have."""
+
+
 @dataclass(frozen=True)
 class TaskFile:
     """A user's model and data. What the functions raise comes out as one sentence that names the file and line."""
@@ -64,11 +71,13 @@ class TaskFile:
     name: str
     model: Callable[[], Any]
     train_data: Callable[[], Any]
+    """Gives None where the file has only inputs for calibration."""
     eval_data: Callable[[], Any]
     example_inputs: Callable[[], Any]
     loss: Loss
     metric: Metric
     recipe: Callable[[], Any] = Recipe
+    calibration: Callable[[], Any] = _none
 
     def build_recipe(self, changes: Mapping[str, Any]) -> Recipe:
         """How to train, with changes from the command line."""
@@ -113,19 +122,20 @@ def load_task(spec: str | Path) -> TaskFile:
     functions = {function: _find(module, function, shown) for function in _SIGNATURES}
     _refuse_misspelt(module, functions, shown)
     for function in _REQUIRED:
-        if functions[function] is None:
+        if functions[function] is None and not (function == "train_data" and functions["calibration"]):
             raise UsageError(f"{shown} has no function {function}; add `{_SIGNATURES[function][0]}`.")
     model, eval_data = functions["model"], functions["eval_data"]
     loss = functions["loss"] or classification_loss
     return TaskFile(
         shown,
         model,
-        functions["train_data"],
+        functions["train_data"] or _none,
         eval_data,
         functions["example_inputs"] or functools.partial(_first_inputs, shown, model, eval_data, loss),
         loss,
         functions["metric"] or accuracy,
         functions["recipe"] or Recipe,
+        functions["calibration"] or _none,
     )
 
 
@@ -208,7 +218,7 @@ def _refuse_misspelt(module: ModuleType, functions: dict[str, Any], shown: str) 
 def _first_inputs(shown: str, model: Callable[[], Any], eval_data: Callable[[], Any], loss: Loss) -> Any:
     for batch in eval_data():
         try:
-            return found_in_batch(model(), loss, batch)
+            return found_in_batch(model(), calling_as(loss), batch)
         except Exception as error:  # of the model, or of a loss that wants other batches
             if isinstance(error, UsageError) and "example_inputs" not in str(error):
                 raise

@@ -18,6 +18,7 @@ from secateur.loop.task import Loss as Loss
 from secateur.loop.task import Metric as Metric
 from secateur.loop.task import Task as Task
 from secateur.loop.task import accuracy as accuracy
+from secateur.loop.task import calling_as as calling_as
 from secateur.loop.task import classification_loss as classification_loss
 from secateur.loop.task import name_of_metric as name_of_metric
 from secateur.loop.task import require_batches as require_batches

@@ -53,7 +53,7 @@ from secateur.loop.identity import (
 )
 from secateur.loop.pruners import Pruner
 from secateur.loop.recipe import Recipe
-from secateur.loop.repairs import Repairer, can_repair, example_of, read_calibration, require_examples
+from secateur.loop.repairs import Repairer, example_of, read_calibration, require_examples
 from secateur.loop.result import LOAD_OR_TRAIN, Record, Result
 from secateur.loop.run_folder import RunFolder
 from secateur.loop.state import State
@@ -102,8 +102,9 @@ def prune(
             "latency=3ms", "macs=50%", "params=2M" or "size=4MB".
         example_inputs: for `channels` and `target`, a tensor, a tuple or a dict of keyword arguments to run the model
             on; by default the first batch of `calibration`, or what `loss` gives the model for that of `train_data`.
-        train_data: a DataLoader of (inputs, labels) pairs, of dicts, or of whatever `loss` takes. May be left out where
-            there is `calibration` and nothing is trained.
+        train_data: a DataLoader of (inputs, labels) pairs, of dicts, or of whatever `loss` takes. Of inputs without
+            labels, fine-tuning learns what the dense model answers. May be left out where there is `calibration` and
+            nothing is trained.
         eval_data: a DataLoader that `metric` judges the model on.
         calibration: batches of inputs without labels to repair with, instead of the training data: a loader or list of
             tensors, of tuples of arguments or of dicts of keyword arguments.
@@ -112,9 +113,9 @@ def prune(
             processes each of them calls it on the whole data.
         train: epochs to train before pruning, for a model that is not trained yet.
         repair: how many examples to fit the weights that are left on after each cut (`secateur.repair`); 0 for none.
-            The gradual schedule repairs at its last cut. Several processes do not repair.
+            The gradual schedule repairs at its last cut. Several processes share the examples.
         finetune: epochs to fine-tune, or a share such as "15%" of the original epochs. By default 15 % of them and
-            at least 1; where they are not known, 2. The result says so.
+            at least 1; where they are not known, 2. The result says so. Without train_data, 0.
         original_epochs: how long the model was trained before, where `train` does not say.
         schedule: "one-shot", "iterative" (several cuts, the fine-tuning shared out between them) or "gradual" (the
             amount rises along a cubic ramp while the model is fine-tuned).
@@ -132,6 +133,8 @@ def prune(
     request = requested(amount, channels, target, options).named_in(unwrap(model))
     train_epochs = require_epochs("train", train)
     original = train_epochs if original_epochs is None else require_epochs("original_epochs", original_epochs)
+    if train_data is None and finetune is None:
+        finetune = 0
     finetune_epochs, note = _finetuning(finetune, original, original_epochs is not None)
     require_examples(repair, calibration)
     if train_data is None:
@@ -267,15 +270,13 @@ class _Run:
         repairer: Repairer | None,
     ) -> Result:
         settings: Mapping[str, Any] = {**self.settings, **self._circumstances(tuner)}
-        if settings.get("repair") and not can_repair(tuner.accelerator):
-            settings = {**settings, "repair": 0}
         if folder:
             list(extra_states(unwrap(self.model)))  # what no checkpoint holds is refused now, not after hours
             settings = folder.open(settings)
             if folder.finished:
                 stored = folder.stored_result(copy.deepcopy(unwrap(self.model)))
                 return replace(stored, tolerance=self.tolerance, note=self.note)
-        repairs = bool(settings.get("repair"))
+        repairs = tuner.repairs = bool(settings.get("repair"))
         agenda = make_stops(tuner.epoch_batches, repairs)
         display = self._display(tuner.accelerator.is_main_process)
         try:
@@ -331,7 +332,7 @@ class _Run:
         for stop in agenda.stops[len(state.records) :]:
             started = time.monotonic()
             if stop.phase in ("cut", "fine-tune"):
-                tuner.remember_dense(folder.path if folder else None)
+                tuner.remember_dense(folder.path if folder else None, state.plan is None and state.masks is None)
             if repairer is not None and (isinstance(stop, Repair) or (isinstance(stop, Epoch) and stop.ends_ramp)):
                 repairer.find_inputs(tuner)  # an epoch reads the data itself
             if isinstance(stop, Cut):
@@ -361,6 +362,7 @@ class _Run:
             "loss": name_of(self.task.loss),
             "metric": name_of(self.task.metric),
             "recipe": recipe_as_text(self.recipe),
+            "distill": self.recipe.distill,
             "batches per epoch": tuner.epoch_batches,
             "processes": tuner.accelerator.num_processes,
             "seed": self.seed,

@@ -13,6 +13,9 @@ from torch.optim import Optimizer
 
 from secateur.base import UsageError, require_one_of
 
+_DISTILL = 0.5
+_SCALE_AFTER_REPAIR = 0.3
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -23,14 +26,16 @@ class Recipe:
     lr: float = 1e-3
     """The highest learning rate; not used when `optimizer` is a function, which sets its own."""
     weight_decay: float = 0.01
-    finetune_scale: float = 1.0
-    """The learning rate of fine-tuning, as a multiple of that of training."""
+    finetune_scale: float | None = None
+    """The learning rate of fine-tuning, as a multiple of that of training. By default 1, and smaller after a repair,
+    which larger steps would undo."""
     lr_schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """How the rate falls, within training and within each recovery, after the warm-up."""
     warmup: float = 0.05
     """The share of steps over which the rate rises from near zero."""
-    distill: float = 0.0
-    """The weight, from 0 to 1, of imitating the unpruned model's outputs while fine-tuning."""
+    distill: float | None = None
+    """The weight, from 0 to 1, of imitating the unpruned model's outputs while fine-tuning. By default 0.5 for
+    classification, and 0 where the loss is the user's own. Batches without labels have nothing else to teach."""
     temperature: float = 2.0
     """How much distillation softens both models' outputs."""
 
@@ -44,10 +49,12 @@ class Recipe:
             )
         require_one_of("lr_schedule", self.lr_schedule, ("cosine", "linear", "constant"))
         for name in ("lr", "finetune_scale", "temperature"):
-            if not (_is_number(value := getattr(self, name)) and value > 0):
+            value = getattr(self, name)
+            if not (value is getattr(Recipe, name) is None or (_is_number(value) and value > 0)):
                 raise UsageError(f"{name} is {value!r}; give a number above 0.")
         for name in ("warmup", "distill"):
-            if not (_is_number(value := getattr(self, name)) and 0 <= value <= 1):
+            value = getattr(self, name)
+            if not (value is getattr(Recipe, name) is None or (_is_number(value) and 0 <= value <= 1)):
                 raise UsageError(f"{name} is {value!r}; give a number from 0 to 1.")
         if not (_is_number(self.weight_decay) and self.weight_decay >= 0):
             raise UsageError(f"weight_decay is {self.weight_decay!r}; give 0 or a positive number.")
@@ -60,6 +67,15 @@ class Recipe:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
+
+
+def distillation(recipe: Recipe, classifies: bool) -> float:
+    """Its weight; where the recipe leaves it open, what was measured to be best (benchmarks/finetune.py)."""
+    return (_DISTILL if classifies else 0.0) if recipe.distill is None else recipe.distill
+
+
+def finetune_scale(recipe: Recipe, repairs: bool) -> float:
+    return (_SCALE_AFTER_REPAIR if repairs else 1.0) if recipe.finetune_scale is None else recipe.finetune_scale
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, send_to_device
-from torch import nn
+from accelerate.utils import send_to_device
+from torch import distributed, nn
 
 from secateur.base import (
     SecateurError,
@@ -24,7 +24,7 @@ from secateur.base import (
 from secateur.loop.state import State
 from secateur.loop.tuner import Tuner
 from secateur.plans import Masks, Plan
-from secateur.refit import read_batches, repair
+from secateur.refit import Processes, read_batches, repair, share_of
 
 LEAVE_OUT = "repair=0 leaves it out."
 
@@ -56,17 +56,6 @@ def example_of(model: nn.Module, batch: Any) -> Any:
         return found_in_batch(model, run, batch)
 
 
-def can_repair(accelerator: Accelerator) -> bool:
-    """The moments that a repair solves for are those of one process; nobody sums them over several yet."""
-    if accelerator.num_processes == 1 and accelerator.distributed_type != DistributedType.FSDP:
-        return True
-    if accelerator.is_main_process:
-        warnings.warn(
-            f"A model that is pruned by several processes is not repaired; {LEAVE_OUT}", SecateurWarning, stacklevel=2
-        )
-    return False
-
-
 class Repairer:
     """Learns from `calibration`; where there is none, from what the loss gives the model of the training data."""
 
@@ -82,12 +71,15 @@ class Repairer:
             example_of(tuner.module, send_to_device(self._calibration[0], tuner.accelerator.device))
 
     def find_inputs(self, tuner: Tuner) -> None:
-        """Anew for every repair, so that those of a resumed run are the same."""
+        """Anew for every repair, so that those of a resumed run are the same. Each process finds its share of them."""
+        accelerator, processes = tuner.accelerator, tuner.accelerator.num_processes
         if self._calibration is not None:
-            self._inputs = send_to_device(self._calibration, tuner.accelerator.device)
+            share = share_of(self._calibration, accelerator.process_index, processes)
+            self._inputs = send_to_device(share, accelerator.device)
         else:
             with self._warning():
-                self._inputs = tuner.training_inputs(self._examples)
+                share = -(-self._examples // processes)
+                self._inputs = Processes(_group_of(accelerator)).here(lambda: tuner.training_inputs(share))
 
     def remember(self, tuner: Tuner, state: State, cut: Masks | Plan) -> None:
         """Right before a cut."""
@@ -97,12 +89,14 @@ class Repairer:
         """After a cut, on the inputs that were found; where nothing was cut there is nothing to do."""
         cut, self._last_cut = self._last_cut, None
         inputs, self._inputs = self._inputs, ()
-        if cut is None or not inputs:
+        if cut is None or not (inputs or self._calibration):
             return
+        group, device = _group_of(tuner.accelerator), tuner.accelerator.device
         with self._warning():
-            dense, pruned = (model.to(tuner.accelerator.device) for model in (cut[0], tuner.plain_copy(state.plan)))
-            repair(pruned, cut[1], inputs, dense=dense, examples=self._examples, progress=show)
-            tuner.adopt(pruned)
+            pruned = tuner.plain_copy(state.plan)
+            models = Processes(group).here(lambda: [model.to(device) for model in (cut[0], pruned)])
+            repair(models[1], cut[1], inputs, dense=models[0], examples=self._examples, group=group, progress=show)
+            tuner.adopt(models[1])
 
     @contextmanager
     def _warning(self) -> Iterator[None]:
@@ -114,3 +108,7 @@ class Repairer:
                 raise
             reason = str(error).rstrip(".") if isinstance(error, SecateurError) else in_brief(error)
             warnings.warn(f"The model was not repaired ({reason}); {LEAVE_OUT}", SecateurWarning, stacklevel=2)
+
+
+def _group_of(accelerator: Accelerator) -> distributed.ProcessGroup | None:
+    return distributed.group.WORLD if accelerator.num_processes > 1 else None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from torch import nn
 
 from secateur.base import (
@@ -76,7 +77,7 @@ class RunFolder:
             raise UsageError(f"{self.path} holds a checkpoint that no run left there; choose another folder.")
         if self.main and file.exists() and (self.finished or self._states()):
             self._require_same(_read_json(file))
-        self.barrier()
+        self.settings = broadcast_object_list([self.settings])[0]
         return self.settings
 
     def begin(self) -> None:
@@ -184,8 +185,15 @@ class RunFolder:
             if self.settings["repair"] == EXAMPLES:
                 self.settings = {**self.settings, "repair": 0}
         now = json.loads(json.dumps(self.settings))
+        if "distill" not in before:  # what earlier versions did by default
+            before["distill"] = now["distill"]
+            for was, left_open in (("distill=0.0", "distill=None"), ("finetune_scale=1.0", "finetune_scale=None")):
+                if left_open in now["recipe"]:
+                    before["recipe"] = str(before.get("recipe")).replace(was, left_open)
         if not self.finished:
-            before, now = ({**each, "recipe": None} for each in (before, now))  # it may change on the way
+            before, now = (
+                {**each, "recipe": None, "distill": None} for each in (before, now)
+            )  # it may change on the way
         changed = [key for key in _compared(before, now) if before.get(key) != now.get(key)]
         if changed:
             differences = ", ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in changed)

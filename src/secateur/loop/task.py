@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -22,6 +23,10 @@ NO_DATA: list[Any] = []
 
 Loss = Callable[[nn.Module, Any], Tensor]
 Metric = Callable[[nn.Module, Iterable[Any]], float]
+
+
+class NoLabels(UsageError):
+    """A batch from which only another model's answers can be learnt."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,21 @@ def classification_loss(model: nn.Module, batch: Any) -> Tensor:
     if isinstance(batch, Mapping) and isinstance(loss, Tensor):
         return loss
     if labels is None:
-        raise _unknown_entries(model, batch)
+        raise NoLabels(
+            "A training batch holds no labels, which only fine-tuning does without, by distillation: give labels, "
+            "(inputs, labels) pairs or a dict with labels, or leave out what needs them (train=…, distill=0, taylor)."
+        )
     return F.cross_entropy(logits_of(outputs), labels)
+
+
+def calling_as(loss: Loss) -> Callable[[nn.Module, Any], None]:
+    """Calls the model as the loss does, whether or not there are labels."""
+
+    def run(model: nn.Module, batch: Any) -> None:
+        with suppress(NoLabels):
+            loss(model, batch)
+
+    return run
 
 
 def accuracy(model: nn.Module, data: Iterable[Any]) -> float:
@@ -96,7 +114,10 @@ def count_correct(model: nn.Module, data: Iterable[Any]) -> Iterable[Tensor]:
         for batch in data:
             outputs, labels = _outputs_and_labels(model, batch)
             if labels is None:
-                raise _unknown_entries(model, batch)
+                raise UsageError(
+                    "A batch of the evaluation data holds no labels to count by; give some, or write a metric of your "
+                    "own."
+                )
             logits = logits_of(outputs)
             if logits.shape[:-1] != labels.shape:
                 raise UsageError(
@@ -135,8 +156,13 @@ def _outputs_and_labels(model: nn.Module, batch: Any) -> tuple[Any, Tensor | Non
         return _called_with(model, batch)
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return model(batch[0]), batch[1]
+    if isinstance(batch, Tensor):
+        return model(batch), None
+    if isinstance(batch, tuple | list) and len(batch) == 1:
+        return model(batch[0]), None
     raise UsageError(
-        f"A batch is a {type(batch).__name__}, not an (inputs, labels) pair or a dict; write your own loss and metric."
+        f"A batch is a {type(batch).__name__}, not inputs, an (inputs, labels) pair or a dict; write your own loss and "
+        "metric."
     )
 
 

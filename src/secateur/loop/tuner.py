@@ -7,7 +7,7 @@ import operator
 import os
 import random
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,6 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import RNG_STATE_NAME, DistributedType, broadcast_object_list, load, set_seed
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from secateur.base import (
@@ -35,15 +34,17 @@ from secateur.base import (
     in_brief,
     open_regular,
     replace_file,
+    spread_like,
     training,
     uninterrupted,
     unwrap,
 )
 from secateur.bench import ModelSize, measure_size
 from secateur.loop.agenda import Epoch
-from secateur.loop.recipe import Recipe, learning_rate_factor, make_optimizer
+from secateur.loop.imitation import calls_of, imitation_loss
+from secateur.loop.recipe import Recipe, distillation, finetune_scale, learning_rate_factor, make_optimizer
 from secateur.loop.result import Record
-from secateur.loop.task import Task, accuracy, count_correct, logits_of, require_number
+from secateur.loop.task import NoLabels, Task, accuracy, calling_as, classification_loss, count_correct, require_number
 from secateur.plans import Masks, Plan
 from secateur.surgery import Hold, adopt_config, apply, config_numbers, cut, hold, named_tensors
 
@@ -103,6 +104,9 @@ class Tuner:
         self.accelerator = accelerator
         self.task = task
         self.recipe = recipe
+        self.repairs = False
+        """Whether what is fine-tuned has been repaired."""
+        self._distill = distillation(recipe, task.loss is classification_loss)
         self._teacher: nn.Module | None = None
         self._original = model
         self._hold: Hold | None = None
@@ -134,7 +138,7 @@ class Tuner:
             raise UsageError("Every parameter is frozen, so nothing can be trained; use train=0 and finetune=0.")
         if epoch.phase_start == 0:
             self.optimizer.optimizer.state.clear()  # momentum of another phase points the wrong way
-        scale = self.recipe.finetune_scale if epoch.phase == "fine-tune" else 1.0
+        scale = finetune_scale(self.recipe, self.repairs) if epoch.phase == "fine-tune" else 1.0
         ramp = dict(epoch.ramp)
         self._set_epoch(epoch.number)
         with training(self.model):
@@ -190,13 +194,13 @@ class Tuner:
 
     def example_inputs(self) -> tuple[Any, ...] | dict[str, Any]:
         """What the loss gives the model for the first training batch, one example of it where the model takes that."""
-        return found_in_batch(self.module, self.task.loss, next(iter(self._batches(1))))
+        return found_in_batch(self.module, calling_as(self.task.loss), next(iter(self._batches(1))))
 
     def training_inputs(self, examples: int) -> list[Any]:
         """What the loss gives the model for as many training batches as hold the examples, without labels."""
         self._set_epoch(0)
         with closing(self._batches(self.epoch_batches)) as batches:
-            return list(found_in_batches(self.module, self.task.loss, batches, examples))
+            return list(found_in_batches(self.module, calling_as(self.task.loss), batches, examples))
 
     @contextmanager
     def gradients(self) -> Iterator[None]:
@@ -208,12 +212,20 @@ class Tuner:
         yield
         self.model.zero_grad()
 
-    def remember_dense(self, folder: Path | None) -> None:
+    def remember_dense(self, folder: Path | None, is_dense: bool) -> None:
         """Before the first cut: keeps the dense model to distil from, in `folder` for a resumed run, too."""
-        if not self.recipe.distill or self._teacher is not None:
+        if not self._distill or self._teacher is not None:
             return
         file = folder / DENSE_FILE if folder else None
         kept = file is not None and file.exists()
+        if not kept and not is_dense:  # a run that began without distillation goes on without
+            if self.recipe.distill:
+                raise UsageError(
+                    f"The run in {folder} cut the model without distillation, so it has not kept the dense one; go on "
+                    "with distill=0, or delete the folder to start anew."
+                )
+            self._distill = 0.0
+            return
         self.accelerator.wait_for_everyone()  # all have looked before one of them writes it
         self._teacher = _copy_of(self._original) if kept else self.plain_copy(None)
         if file is not None and kept:
@@ -267,7 +279,7 @@ class Tuner:
         values = named_tensors(plain)
         with uninterrupted(), torch.no_grad():
             for name, tensor in named_tensors(self.module).items():
-                tensor.copy_(values[name])
+                tensor.copy_(spread_like(tensor, values[name]))
 
     def save(self, folder: Path) -> None:
         self.accelerator.save_state(str(folder))
@@ -294,16 +306,13 @@ class Tuner:
         with self.accelerator.autocast():
             if self._teacher is None or not distill:
                 return self.task.loss(self.model, batch)
-            seen: list[tuple[Any, Any, Any]] = []
-            hook = self.model.register_forward_hook(
-                lambda module, args, kwargs, outputs: seen.append((args, kwargs, outputs)), with_kwargs=True
-            )
-            try:
+            loss: Tensor | None = None
+            with calls_of(self.model) as calls, suppress(NoLabels):
                 loss = self.task.loss(self.model, batch)
-            finally:
-                hook.remove()
-            weight, temperature = self.recipe.distill, self.recipe.temperature
-            return (1 - weight) * loss + weight * _imitation_loss(self._teacher, seen, temperature)
+            # Where neither a loss nor a metric speaks of classes, outputs may be anything.
+            classes = loss is not None or self.task.metric is accuracy
+            imitation = imitation_loss(self._teacher, calls, classes, self.recipe.temperature)
+            return imitation if loss is None else (1 - self._distill) * loss + self._distill * imitation
 
     def _batches(self, count: int) -> Generator[Any, None, None]:
         """The first `count` batches. accelerate is told that the last of them ends the epoch, so that gradients still
@@ -369,20 +378,3 @@ def _copy_of(model: nn.Module) -> nn.Module:
         if isinstance(module, torch.jit.ScriptModule):
             raise UsageError(f"{name} is a TorchScript module, which cannot be copied; put the nn.Module in its place.")
     return copy_of_model(unwrap(model), ", or use plan_weights and hold in your own training loop")
-
-
-def _imitation_loss(teacher: nn.Module, seen: list[tuple[Any, Any, Any]], temperature: float) -> Tensor:
-    """KL divergence from the teacher's softened outputs, for every call the loss made of the model."""
-    total: Tensor | None = None
-    for args, kwargs, outputs in seen:
-        with torch.no_grad():
-            target = F.log_softmax(logits_of(teacher(*args, **kwargs)).float() / temperature, -1)
-        student = F.log_softmax(logits_of(outputs).float() / temperature, -1)
-        rows = student.numel() // student.shape[-1]
-        divergence = F.kl_div(student, target, reduction="sum", log_target=True) / rows * temperature**2
-        total = divergence if total is None else total + divergence
-    if total is None:
-        raise UsageError(
-            "The loss function does not call the model it is given, so distillation has nothing to compare."
-        )
-    return total

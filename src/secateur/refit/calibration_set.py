@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,6 +70,19 @@ def read_batches(batches: Any, examples: int) -> list[Any]:
     return _first(found, examples)
 
 
+def share_of(batches: Sequence[Any], process: int, processes: int) -> list[Any]:
+    """Of what all processes have read alike, the examples of one of them."""
+    size = -(-count_examples(batches) // processes)
+    size += -size % BATCHES  # so that the same examples are held back as in one process alone
+    begin, end = process * size, (process + 1) * size
+    shares, seen = [], 0
+    for batch in batches:
+        if mine := range(max(begin - seen, 0), min(end - seen, batch_of(batch))):
+            shares.append(_part(batch, slice(mine.start, mine.stop)))
+        seen += batch_of(batch)
+    return shares
+
+
 def _first(batches: list[Any], examples: int) -> list[Any]:
     taken: list[Any] = []
     for batch in batches:
@@ -99,20 +112,23 @@ def _one(group: list[Any]) -> Any:
 
 
 def _in_pieces(batches: list[Any]) -> list[Any]:
-    """At least one to fit and one to hold back: the largest is halved until there are enough."""
+    """At least one to fit and one to hold back: the largest is halved until there are enough.
+
+    Every second example goes to the other half. Data may be sorted, by class or by length, and what is held back is to
+    be like the rest.
+    """
     pieces = list(batches)
     while len(pieces) < BATCHES and batch_of(largest := max(pieces, key=batch_of)) > 1:
         at = next(i for i, piece in enumerate(pieces) if piece is largest)
-        middle, end = batch_of(largest) // 2, batch_of(largest)
-        pieces[at : at + 1] = [_part(largest, 0, middle), _part(largest, middle, end)]
+        pieces[at : at + 1] = [_part(largest, slice(0, None, 2)), _part(largest, slice(1, None, 2))]
     return pieces
 
 
-def _part(batch: Any, begin: int, end: int) -> Any:
+def _part(batch: Any, some: slice) -> Any:
     size = batch_of(batch)
 
     def part(item: Any) -> Any:
-        return item[begin:end] if isinstance(item, Tensor) and item.shape[:1] == (size,) else item
+        return item[some] if isinstance(item, Tensor) and item.shape[:1] == (size,) else item
 
     return tree_map(part, batch)
 

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from secateur.base import uninterrupted
+from secateur.refit.processes import Processes
 
 Place = tuple[str, int]
 """A name, and how often a pass has been at a call of that name before."""
@@ -104,26 +106,32 @@ class Walker:
 
 
 @contextmanager
-def walking(walkers: Sequence[Walker]) -> Iterator[Iterator[list[Stop]]]:
-    """Yields the stops of the walkers that stand at one place, again and again: mostly of all of them, in their order.
+def walking(walkers: Sequence[Walker], processes: Processes) -> Iterator[Iterator[tuple[str, list[Stop]]]]:
+    """Yields one place after the other: its name, and the stops of the walkers that stand there, in their order.
 
-    Where they take different ways, it is some of them.
+    Mostly those are all of them, here and in the other processes. Where they take different ways, it is some.
     """
     try:
-        yield _places(walkers)
+        yield _places(walkers, processes)
     finally:
         for walker in walkers:
             walker.cancel()
 
 
-def _places(walkers: Sequence[Walker]) -> Iterator[list[Stop]]:
+def _places(walkers: Sequence[Walker], processes: Processes) -> Iterator[tuple[str, list[Stop]]]:
     moving = walkers
     while True:
-        for walker in moving:
-            walker.step()
-        standing = [walker.at for walker in walkers if walker.at is not None]
-        if not standing:
+        standing = processes.each(partial(_next_place, walkers, moving))
+        nearest = min((place for place in standing if place is not None), default=None)
+        if nearest is None:
             return
-        first = min(standing, key=lambda stop: (stop.order, stop.time))
-        moving = [walker for walker in walkers if walker.at is not None and walker.at.place == first.place]
-        yield [stop for stop in standing if stop.place == first.place]
+        _, time, name = nearest
+        moving = [walker for walker in walkers if walker.at is not None and walker.at.place == (name, time)]
+        yield name, [walker.at for walker in moving if walker.at is not None]
+
+
+def _next_place(walkers: Sequence[Walker], moving: Sequence[Walker]) -> tuple[int, int, str] | None:
+    """Of those that walkers stand at once some have moved; None when all have ended."""
+    for walker in moving:
+        walker.step()
+    return min(((at.order, at.time, at.name) for walker in walkers if (at := walker.at) is not None), default=None)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from secateur.refit.processes import Processes
+
 _ROUNDING = 1e-12
 """Of a difference between sums in float64, by their size."""
 
@@ -60,6 +62,15 @@ class Moments:
             self.totals + other.totals,
             self.count + other.count,
         )
+
+    def over(self, processes: Processes) -> Moments:
+        """Those of all processes together."""
+        if processes.count == 1:
+            return self
+        count = self.squares.new_tensor([self.count])
+        gram, cross, squares, totals = (each.clone() for each in (self.gram, self.cross, self.squares, self.totals))
+        processes.sum([gram, cross, squares, totals, count])
+        return Moments(gram, cross, squares, totals, int(count))
 
     def rows(self, some: slice | Tensor) -> Moments:
         """Those of some outputs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,31 +19,38 @@ from secateur.refit.batch_norms import Norms
 from secateur.refit.fitting import Fitter, LayerRepair, Pair, Survey
 from secateur.refit.fresh_passes import fresh_pass
 from secateur.refit.lockstep import Stop, Walker, walking
+from secateur.refit.processes import Processes
 from secateur.refit.watching import Functions, NormCall, Operators, Parameters, Watch, autocast_of_this_thread
 
 
 def refit(
-    dense: nn.Module, pruned: nn.Module, plan: Plan | Masks, batches: Sequence[Any], on_layer: Callable[[str], None]
+    dense: nn.Module,
+    pruned: nn.Module,
+    plan: Plan | Masks,
+    batches: Sequence[Any],
+    processes: Processes,
+    on_layer: Callable[[str], None],
 ) -> tuple[LayerRepair, ...]:
     """Changes the weights of `pruned` in place. The last batch is held back from the fit, to judge it."""
     as_here, plainly = autocast_of_this_thread(), autocast_of_this_thread(off=True)
     with uninterrupted(patience=1), plain_execution() as eager, plainly(), _mode_flags_kept():
-        survey = _survey(dense, batches[0], as_here)
-        fitter, norms = Fitter(dense, pruned, plan, survey), Norms(pruned, plan)
+        survey = processes.each(lambda: _survey(dense, batches[0], as_here))[0]
+        fitter, norms = Fitter(dense, pruned, plan, survey, processes), Norms(pruned, plan, processes)
 
         def walker(model: nn.Module, batch: Any) -> Walker:
             return _walker(model, batch, as_here, eager, survey)
 
-        def walk(places: Iterator[list[Stop]]) -> None:
-            for stops in places:
-                on_layer(stops[0].name)
-                if len(stops) == 2 * len(batches):
-                    _meet(stops[::2], stops[1::2], fitter, norms)
-                elif not isinstance(stops[0].call, NormCall):
-                    fitter.keep(stops[0].name, "not all batches reach it")
+        def walk(places: Iterator[tuple[str, list[Stop]]]) -> None:
+            for name, stops in places:
+                on_layer(name)
+                dense_stops, pruned_stops = stops[::2], stops[1::2]
+                if all(processes.each(partial(_have_met, dense_stops, pruned_stops, len(batches)))):
+                    _fit(name, dense_stops, pruned_stops, fitter, norms)
+                else:
+                    fitter.keep(name, "not all batches reach it")
             fitter.finish()
 
-        with walking([walker(model, batch) for batch in batches for model in (dense, pruned)]) as places:
+        with walking([walker(model, batch) for batch in batches for model in (dense, pruned)], processes) as places:
             interruptible(walk, places)
     return tuple(fitter.layers.values())
 
@@ -57,14 +65,20 @@ def _survey(dense: nn.Module, batch: Any, as_here: Callable[[], ExitStack]) -> S
     return found
 
 
-def _meet(dense: Sequence[Stop], pruned: Sequence[Stop], fitter: Fitter, norms: Norms) -> None:
+def _have_met(dense: Sequence[Stop], pruned: Sequence[Stop], batches: int) -> bool:
+    """Whether all passes stand here; the calls of the dense model are made then."""
+    if not len(dense) == len(pruned) == batches:
+        return False
     for stop in dense:
         stop.result = stop.call.run()
-    name, last = dense[0].name, len(dense) - 1
+    return True
+
+
+def _fit(name: str, dense: Sequence[Stop], pruned: Sequence[Stop], fitter: Fitter, norms: Norms) -> None:
     if isinstance(dense[0].call, NormCall):
         norms.at(name, [stop.call for stop in pruned], [stop.result for stop in dense])
     else:
-        both = enumerate(zip(dense, pruned, strict=True))
+        last, both = len(dense) - 1, enumerate(zip(dense, pruned, strict=True))
         fitter.at(name, [Pair(d.call, p.call, d.result, i == last) for i, (d, p) in both])
 
 

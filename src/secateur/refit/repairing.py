@@ -9,7 +9,7 @@ from math import inf, isnan, sqrt
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from secateur.base import (
     UsageError,
@@ -32,7 +32,8 @@ from secateur.refit.cut_states import require_cut, require_uncut, require_values
 from secateur.refit.fitting import LayerRepair
 from secateur.refit.fresh_passes import fresh_pass
 from secateur.refit.passes import refit
-from secateur.surgery import apply, named_tensors
+from secateur.refit.processes import Processes
+from secateur.surgery import apply, checked, cut, named_tensors
 
 EXAMPLES = 512
 
@@ -73,6 +74,7 @@ def repair(
     dense: nn.Module | None = None,
     examples: int = EXAMPLES,
     memory_gb: float = 1.0,
+    group: distributed.ProcessGroup | None = None,
     progress: bool = True,
 ) -> Repaired:
     """Cuts `model` and fits what is left, layer by layer, to what the dense model gave: in place, all or nothing,
@@ -86,39 +88,67 @@ def repair(
         dense: the model before the cut, where that has been made already.
         examples: how many to use; fewer where memory does not allow more.
         memory_gb: what activations may take, beyond the two models.
+        group: processes that call this at the same time, such as `torch.distributed.group.WORLD`. Each gives examples
+            of its own, `examples` of them in all, and all end with the same weights.
         progress: whether to show a progress bar.
     """
     started = time.monotonic()
     require_module(model)
     require_count("examples", examples, "give a whole number such as 512.")
+    if not memory_gb > 0:
+        raise UsageError(f"memory_gb is {memory_gb!r}; give a number above 0.")
+    processes = Processes(group)
     if dense is not None:
         require_module(dense)
     if not isinstance(plan, Plan | Masks):
         raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_weights or plan_channels returned.")
     reference, module = unwrap(model if dense is None else dense), unwrap(model)
-    require_values(reference)
-    work = copy_of_model(module)
-    if dense is None:
-        require_uncut(module, plan)
-        apply(work, plan)
-    else:
-        require_cut(reference, work, plan)
-    batches = calibration_set(reference, batches, examples, memory_gb * 1e9)
+
+    whole = processes.here(lambda: _checked(module, plan) if dense is None else plan)
+
+    def prepared() -> tuple[nn.Module, list[Any]]:
+        require_values(reference)
+        work = copy_of_model(module)
+        if dense is None:
+            _carry_out(work, whole)
+        else:
+            require_cut(reference, work, plan)
+        return work, calibration_set(reference, batches, -(-examples // processes.count), memory_gb * 1e9)
+
+    work, parts = processes.here(prepared)
     with uninterrupted(patience=1), python_random_kept(), torch.no_grad():
-        layers, before, after = interruptible(_refitted, reference, work, plan, batches, progress)
+        layers, before, after = interruptible(_refitted, reference, work, plan, parts, processes, progress)
     with uninterrupted():
         if dense is None:
-            apply(model, plan, verify=False if isinstance(plan, Plan) else None)
+            _carry_out(module, whole)
         if after < before:
             _copy_values(work, module)
-    held_back = count_examples(batches[-1:])
-    return Repaired(layers, before, after, count_examples(batches), held_back, time.monotonic() - started)
+    counts = processes.each(lambda: (count_examples(parts), count_examples(parts[-1:])))
+    used, held_back = (sum(column) for column in zip(*counts, strict=True))
+    return Repaired(layers, before, after, used, held_back, time.monotonic() - started)
+
+
+def _checked(model: nn.Module, plan: Plan | Masks) -> Plan | Masks:
+    require_uncut(model, plan)
+    return checked(model, plan) if isinstance(plan, Plan) else plan
+
+
+def _carry_out(model: nn.Module, plan: Plan | Masks) -> None:
+    if isinstance(plan, Plan):
+        cut(model, plan)
+    else:
+        apply(model, plan)
 
 
 def _refitted(
-    dense: nn.Module, pruned: nn.Module, plan: Plan | Masks, batches: Sequence[Any], progress: bool
+    dense: nn.Module,
+    pruned: nn.Module,
+    plan: Plan | Masks,
+    batches: Sequence[Any],
+    processes: Processes,
+    progress: bool,
 ) -> tuple[tuple[LayerRepair, ...], float, float]:
-    before = _distance(dense, pruned, batches[-1])
+    before = _distance(dense, pruned, batches[-1], processes)
     weights, seen = {name for name, parameter in pruned.named_parameters() if parameter.dim() > 1}, set[str]()
     with steps(len(weights), "repairing", progress) as begin:
 
@@ -127,11 +157,19 @@ def _refitted(
                 seen.add(name)
                 begin(name)
 
-        layers = refit(dense, pruned, plan, batches, on_layer)
-    return layers, before, _distance(dense, pruned, batches[-1])
+        layers = refit(dense, pruned, plan, batches, processes, on_layer)
+    processes.agree(named_tensors(pruned).values())
+    return layers, before, _distance(dense, pruned, batches[-1], processes)
 
 
-def _distance(dense: nn.Module, pruned: nn.Module, batch: Any) -> float:
+def _distance(dense: nn.Module, pruned: nn.Module, batch: Any, processes: Processes) -> float:
+    parts = processes.each(lambda: _missed_and_spread(dense, pruned, batch))
+    missed, spread = (sum(column) for column in zip(*parts, strict=True))
+    return (inf if isnan(missed) else sqrt(missed / spread)) if spread else 0.0
+
+
+def _missed_and_spread(dense: nn.Module, pruned: nn.Module, batch: Any) -> tuple[float, float]:
+    """Sums of squares: of what the outputs miss, and of the dense ones around their mean."""
     missed = spread = 0.0
     for wanted, given in zip(*(_outputs(model, batch) for model in (dense, pruned)), strict=True):
         if wanted.is_floating_point() and wanted.shape == given.shape:
@@ -144,7 +182,7 @@ def _distance(dense: nn.Module, pruned: nn.Module, batch: Any) -> float:
             wide = torch.where(finite, wanted.double(), 0)
             missed += float(torch.where(finite, given.double() - wide, 0).square().sum())
             spread += float((wide - wide.mean(0, keepdim=True)).square().sum())
-    return (inf if isnan(missed) else sqrt(missed / spread)) if spread else 0.0
+    return missed, spread
 
 
 def _outputs(model: nn.Module, batch: Any) -> list[Any]:

@@ -118,6 +118,12 @@ class Watch:
                     self.must_stay.setdefault(found[0], f"{op._schema.name.split('::')[-1]} reads it, too")
 
 
+_CONVOLUTIONS = {
+    *(torch.conv1d, torch.conv2d, torch.conv3d),
+    *(torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d),
+}
+
+
 class Functions(SeesInside):
     """Sees linear layers and batch norms whole, before torch takes them apart."""
 
@@ -130,7 +136,16 @@ class Functions(SeesInside):
             return self._linear(*args, **kwargs)
         if function is torch.batch_norm and not kwargs:
             return self._batch_norm(*args)
+        if function in _CONVOLUTIONS and len(args) > 1 and torch.is_autocast_enabled(args[0].device.type):
+            return self._convolution(function, *args, **kwargs)
         return function(*args, **kwargs)
+
+    def _convolution(self, function: Any, input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """In the precision of its weight, because operators see only copies of weights that autocast has rounded."""
+        device = input.device.type
+        with torch.autocast(device, enabled=False):
+            output: Tensor = function(input.to(weight.dtype), weight, *args, **kwargs)
+        return output.to(torch.get_autocast_dtype(device))
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         as_here = autocast_of_this_thread()

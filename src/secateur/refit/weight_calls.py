@@ -35,6 +35,8 @@ class WeightCall:
     """What is read at some positions: (groups, positions, inputs)."""
     outputs_at: Callable[[Tensor, Tensor], Tensor]
     """Of an output, what stands at some positions: (positions, groups * outputs)."""
+    by_output: Callable[[Tensor], Tensor]
+    """Brings a number for each of groups * outputs to a shape that the weight can be multiplied with."""
 
 
 def linear(read: Tensor, weight: Tensor, bias: Tensor | None, run: Callable[[], Tensor]) -> WeightCall:
@@ -48,6 +50,7 @@ def linear(read: Tensor, weight: Tensor, bias: Tensor | None, run: Callable[[], 
         entries=lambda tensor: tensor[None],
         reads_at=lambda at: read.reshape(-1, read.shape[-1])[at][None],
         outputs_at=lambda output, at: output.reshape(-1, output.shape[-1])[at],
+        by_output=lambda numbers: numbers[:, None],
     )
 
 
@@ -69,6 +72,7 @@ def product(left: Tensor, right: Tensor, bias: Tensor | None, run: Callable[[], 
         entries=lambda tensor: tensor.transpose(1, 2),
         reads_at=lambda at: left[:, at],
         outputs_at=lambda output, at: output.reshape(groups, -1, outputs)[:, at].transpose(0, 1).flatten(1),
+        by_output=lambda numbers: numbers.reshape(groups, 1, outputs),
     )
 
 
@@ -121,6 +125,13 @@ def convolution(
             by_group = by_group.transpose(1, 2).flip(list(range(3, by_group.dim())))
         return by_group.flatten(2)
 
+    def by_output(numbers: Tensor) -> Tensor:
+        if transposed:  # its weight begins with inputs
+            inputs = len(weight) // groups
+            numbers = numbers.reshape(groups, 1, -1).expand(-1, inputs, -1).flatten(0, 1)
+            return numbers.reshape(*numbers.shape, *(1 for _ in kernel))
+        return numbers.reshape(-1, 1, *(1 for _ in kernel))
+
     return WeightCall(
         weight,
         bias,
@@ -130,6 +141,7 @@ def convolution(
         entries=entries,
         reads_at=reads_at,
         outputs_at=lambda output, at: _at(output.movedim(1, -1), at, places),
+        by_output=by_output,
     )
 
 

@@ -152,7 +152,8 @@ def _recovery(
         return None
     if train_data is None:
         raise UsageError("finetune needs train_data to train on; give it, or leave finetune out.")
-    slower = replace(recipe, lr=recipe.lr * recipe.finetune_scale)
+    scale = recipe.finetune_scale or 1.0
+    slower = replace(recipe, lr=recipe.lr * scale, finetune_scale=scale, distill=recipe.distill or 0.0)
     return _Recovery(epochs, Task(train_data, eval_data, loss, metric), slower)
 
 

@@ -47,16 +47,7 @@ def apply(
     """
     if isinstance(plan, Plan):
         given = plan if example_inputs is None else replace(plan, example_inputs=example_inputs)
-        whole, reason = with_configs(model, given)
-        _check(model, whole, verify)
-        cut(model, whole, optimizer)
-        if reason is not None:
-            warnings.warn(
-                f"from_pretrained will not load what save_pretrained writes of this model: {reason}. secateur.save and "
-                "secateur.load keep it as it is.",
-                SecateurWarning,
-                stacklevel=2,
-            )
+        cut(model, checked(model, given, verify), optimizer)
         return model
     if not isinstance(plan, Masks):
         raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_weights or plan_channels returned.")
@@ -68,11 +59,21 @@ def apply(
     return model
 
 
-def _check(model: nn.Module, plan: Plan, verify: bool | None) -> None:
+def checked(model: nn.Module, plan: Plan, verify: bool | None = None) -> Plan:
+    """The plan as it is carried out: with the new numbers of a config. What cannot be carried out is refused."""
+    whole, reason = with_configs(model, plan)
     if verify:
-        prove(model, plan)
+        prove(model, whole)
     elif verify is None:
-        _rehearse(model, plan if plan.example_inputs is not None else with_stand_ins(model, plan))
+        _rehearse(model, whole if whole.example_inputs is not None else with_stand_ins(model, whole))
+    if reason is not None:
+        warnings.warn(
+            f"from_pretrained will not load what save_pretrained writes of this model: {reason}. secateur.save and "
+            "secateur.load keep it as it is.",
+            SecateurWarning,
+            stacklevel=3,
+        )
+    return whole
 
 
 def _rehearse(model: nn.Module, plan: Plan) -> None:
