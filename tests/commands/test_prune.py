@@ -285,6 +285,43 @@ def test_a_model_is_repaired_without_training(task: Path) -> None:
     assert tomllib.loads((task.parent / "out" / "settings.toml").read_text())["repair"] == 512
 
 
+NO_LABELS = TASK.replace("DataLoader(blobs(), 32, shuffle=True)", "DataLoader(blobs().tensors[0], 32, shuffle=True)")
+CALIBRATION = TASK.replace(
+    "def train_data():\n    return DataLoader(blobs(), 32, shuffle=True)",
+    """
+def calibration():
+    return [blobs().tensors[0]]""",
+)
+
+
+def test_a_task_without_labels_learns_from_the_dense_model(task: Path) -> None:
+    task.write_text(NO_LABELS)
+    code, _, errors = prune(task, "--sparsity", "90%", "--repair", "128", "--finetune", "1")
+    assert code == 0, errors
+    assert [record.phase for record in load_run(task.parent / "out", ConvNet()).records[1:]] == [
+        "cut",
+        "repair",
+        "fine-tune",
+    ]
+    code, _, errors = prune(task, "--sparsity", "80%", "--train", "1", "-o", str(task.parent / "trained"))
+    assert code == 2
+    assert "A training batch holds no labels" in errors
+
+
+def test_a_task_may_have_inputs_for_calibration_alone(task: Path) -> None:
+    task.write_text(CALIBRATION)
+    assert "train_data" not in CALIBRATION
+    code, _, errors = prune(task, "--channels", "50%", "--repair", "128")
+    assert code == 0, errors
+    result = load_run(task.parent / "out", ConvNet())
+    assert [record.phase for record in result.records] == ["before", "cut", "repair"]
+    code, _, errors = prune(
+        task, "--channels", "50%", "--repair", "128", "--finetune", "1", "-o", str(task.parent / "b")
+    )
+    assert code == 2
+    assert "There is no train_data, and --finetune needs some; give it, or use --finetune 0." in errors
+
+
 def curve(name: str) -> GroupCurve:
     return GroupCurve(name, name, (name,), (name,), 8, ((0.5, 0.8),))
 

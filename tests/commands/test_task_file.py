@@ -55,6 +55,16 @@ def test_a_file_offers_its_functions_and_the_defaults_of_classification(write: W
     assert task.metric(model, task.eval_data()) == pytest.approx(torch.cat(hits).double().mean().item())
 
 
+def test_calibration_takes_the_place_of_training_data(write: Write) -> None:
+    both = load_task(write(TASK + "def calibration():\n    return [blobs().tensors[0]]\n"))
+    assert len(both.calibration()[0]) == 256
+    assert len(both.train_data()) == 8
+    only = load_task(write(TASK.replace("def train_data", "def calibration"), "only.py"))
+    assert only.train_data() is None
+    assert len(only.calibration()) == 8
+    assert load_task(write(TASK)).calibration() is None
+
+
 def test_example_inputs_come_from_the_first_evaluation_batch(write: Write) -> None:
     task = load_task(write(TASK))
     (images,) = task.example_inputs()

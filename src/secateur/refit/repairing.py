@@ -33,7 +33,7 @@ from secateur.refit.fitting import LayerRepair
 from secateur.refit.fresh_passes import fresh_pass
 from secateur.refit.passes import refit
 from secateur.refit.processes import Processes
-from secateur.surgery import apply, checked, cut, named_tensors
+from secateur.surgery import apply, checked, cut, named_tensors, warn_about_config
 
 EXAMPLES = 512
 
@@ -103,19 +103,9 @@ def repair(
     if not isinstance(plan, Plan | Masks):
         raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_weights or plan_channels returned.")
     reference, module = unwrap(model if dense is None else dense), unwrap(model)
-
-    whole = processes.here(lambda: _checked(module, plan) if dense is None else plan)
-
-    def prepared() -> tuple[nn.Module, list[Any]]:
-        require_values(reference)
-        work = copy_of_model(module)
-        if dense is None:
-            _carry_out(work, whole)
-        else:
-            require_cut(reference, work, plan)
-        return work, calibration_set(reference, batches, -(-examples // processes.count), memory_gb * 1e9)
-
-    work, parts = processes.here(prepared)
+    work, whole, reason = processes.here(lambda: _cut_copy(module, plan, dense))
+    each = -(-examples // processes.count)
+    parts = processes.here(lambda: calibration_set(reference, batches, each, memory_gb * 1e9))
     with uninterrupted(patience=1), python_random_kept(), torch.no_grad():
         layers, before, after = interruptible(_refitted, reference, work, plan, parts, processes, progress)
     with uninterrupted():
@@ -123,14 +113,25 @@ def repair(
             _carry_out(module, whole)
         if after < before:
             _copy_values(work, module)
+    warn_about_config(reason)
     counts = processes.each(lambda: (count_examples(parts), count_examples(parts[-1:])))
     used, held_back = (sum(column) for column in zip(*counts, strict=True))
     return Repaired(layers, before, after, used, held_back, time.monotonic() - started)
 
 
-def _checked(model: nn.Module, plan: Plan | Masks) -> Plan | Masks:
+def _cut_copy(
+    model: nn.Module, plan: Plan | Masks, dense: nn.Module | None
+) -> tuple[nn.Module, Plan | Masks, str | None]:
+    """What is fitted; the plan as it has been carried out there; and why a config cannot say so, if it cannot."""
+    require_values(model if dense is None else unwrap(dense))
+    if dense is not None:
+        require_cut(unwrap(dense), model, plan)
+        return copy_of_model(model), plan, None
     require_uncut(model, plan)
-    return checked(model, plan) if isinstance(plan, Plan) else plan
+    whole, reason = checked(model, plan) if isinstance(plan, Plan) else (plan, None)
+    work = copy_of_model(model)
+    _carry_out(work, whole)
+    return work, whole, reason
 
 
 def _carry_out(model: nn.Module, plan: Plan | Masks) -> None:

@@ -1,5 +1,6 @@
 from secateur.surgery.applying import apply as apply
 from secateur.surgery.applying import checked as checked
+from secateur.surgery.applying import warn_about_config as warn_about_config
 from secateur.surgery.config_search import NotExpressible as NotExpressible
 from secateur.surgery.config_search import adopt_config as adopt_config
 from secateur.surgery.config_search import config_numbers as config_numbers

@@ -47,7 +47,9 @@ def apply(
     """
     if isinstance(plan, Plan):
         given = plan if example_inputs is None else replace(plan, example_inputs=example_inputs)
-        cut(model, checked(model, given, verify), optimizer)
+        whole, reason = checked(model, given, verify)
+        cut(model, whole, optimizer)
+        warn_about_config(reason)
         return model
     if not isinstance(plan, Masks):
         raise UsageError(f"The plan is a {type(plan).__name__}; pass what plan_weights or plan_channels returned.")
@@ -59,13 +61,19 @@ def apply(
     return model
 
 
-def checked(model: nn.Module, plan: Plan, verify: bool | None = None) -> Plan:
-    """The plan as it is carried out: with the new numbers of a config. What cannot be carried out is refused."""
+def checked(model: nn.Module, plan: Plan, verify: bool | None = None) -> tuple[Plan, str | None]:
+    """The plan as it is carried out, with the new numbers of a config, and why a config cannot say them, if it cannot.
+    What cannot be carried out is refused."""
     whole, reason = with_configs(model, plan)
     if verify:
         prove(model, whole)
     elif verify is None:
         _rehearse(model, whole if whole.example_inputs is not None else with_stand_ins(model, whole))
+    return whole, reason
+
+
+def warn_about_config(reason: str | None) -> None:
+    """Tells the user who called what calls this."""
     if reason is not None:
         warnings.warn(
             f"from_pretrained will not load what save_pretrained writes of this model: {reason}. secateur.save and "
@@ -73,7 +81,6 @@ def checked(model: nn.Module, plan: Plan, verify: bool | None = None) -> Plan:
             SecateurWarning,
             stacklevel=3,
         )
-    return whole
 
 
 def _rehearse(model: nn.Module, plan: Plan) -> None:
