@@ -116,3 +116,21 @@ def test_whole_batches_are_found_until_there_are_enough_examples() -> None:
     found = list(found_in_batches(Sum(), lambda model, batch: model(batch[0], y=batch[1]), batches(), len(X) + 1))
     assert asked_for == [0, 1], "no more than are needed"
     assert [torch.equal(each["x"], X + number) for number, each in enumerate(found)] == [True, True]
+
+
+def test_the_model_runs_on_the_first_batch_alone() -> None:
+    class OfTheFirst(Sum):
+        def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+            assert x[0, 0] == X[0, 0], "it need not run to show what it is called with"
+            return super().forward(x, y)
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        try:
+            return model(batch)
+        except Exception:  # as careful losses have it
+            return torch.zeros(())
+
+    model = OfTheFirst()
+    found = list(found_in_batches(model, loss, [X, X + 1, X + 2], 99))
+    assert [each[0][0, 0].item() - X[0, 0].item() for each in found] == [0, 1, 2]
+    assert not model._forward_pre_hooks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from inspect import signature
 from typing import Any
 
@@ -77,11 +78,11 @@ def found_in_batch(
 def found_in_batches(
     model: nn.Module, loss: Callable[[nn.Module, Any], Any], batches: Iterable[Any], examples: int
 ) -> Iterator[tuple[Any, ...] | dict[str, Any]]:
-    """The same for as many whole batches as hold `examples`."""
+    """The same for as many whole batches as hold `examples`. The model runs on the first of them alone."""
     needed: tuple[Any, ...] | dict[str, Any] | None = None
     found = 0
     for batch in batches:
-        args, kwargs = _first_call(model, loss, batch)
+        args, kwargs = _first_call(model, loss, batch, to_the_end=needed is None)
         if needed is None:
             needed = _one_example(model, args, kwargs)
         given = _by_name(model, args, kwargs)
@@ -92,12 +93,26 @@ def found_in_batches(
             return
 
 
-def _first_call(model: nn.Module, loss: Callable[[nn.Module, Any], Any], batch: Any) -> Arguments:
+class _SeenEnough(BaseException):
+    """Ends a pass that has shown what it was to show; no `except Exception` of a loss holds it up."""
+
+
+def _first_call(
+    model: nn.Module, loss: Callable[[nn.Module, Any], Any], batch: Any, to_the_end: bool = True
+) -> Arguments:
+    """What `loss` calls the model with first. The pass itself shows whether the model takes that."""
     calls: list[Arguments] = []
+
+    def note(module: nn.Module, *call: Any) -> None:
+        calls.append(call)
+        if not to_the_end:
+            raise _SeenEnough
+
     with uninterrupted(), evaluating(model), torch.no_grad():
-        hook = model.register_forward_pre_hook(lambda module, *call: calls.append(call), with_kwargs=True)
+        hook = model.register_forward_pre_hook(note, prepend=True, with_kwargs=True)
         try:
-            interruptible(loss, model, batch)
+            with suppress(_SeenEnough):
+                interruptible(loss, model, batch)
         finally:
             hook.remove()
     if not calls:
