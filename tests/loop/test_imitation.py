@@ -141,3 +141,29 @@ def test_a_run_that_cut_without_distillation_goes_on_without_it(tmp_path: Path) 
     with pytest.raises(secateur.UsageError, match=r"cut the model without distillation.*with distill=0"):
         run(secateur.Recipe(distill=0.5))
     assert run(secateur.Recipe()).records[-1].phase == "fine-tune"
+
+
+class Spans(nn.Module):
+    """Computes a loss of its own from entries that are called otherwise, and gives no logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = trained_convnet()
+
+    def forward(self, x: Tensor, start: Tensor | None = None) -> dict[str, Tensor]:
+        begins = self.net(x)
+        return {"begins": begins} if start is None else {"loss": F.cross_entropy(begins, start), "begins": begins}
+
+
+def test_a_model_that_is_no_classifier_learns_from_its_own_loss_alone() -> None:
+    class Batches(Dicts):
+        def __getitem__(self, i: int) -> dict[str, Tensor]:
+            return {"x": IMAGES[i], "start": LABELS[i]}
+
+    def hits(model: nn.Module, batches: Iterable[Any]) -> float:
+        with torch.no_grad():
+            return sum(int((model(x)["begins"].argmax(1) == y).sum()) for x, y in batches) / 128
+
+    options = data(DataLoader(Batches(), 32), metric=hits)
+    result = secateur.prune(Spans(), 0.95, finetune=1, recipe=QUICK, **options)
+    assert result.after > 0.9

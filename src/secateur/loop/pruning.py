@@ -378,6 +378,7 @@ def _begin(tuner: Tuner, folder: RunFolder | None, pruner: Pruner | None, repair
     """The state that an interrupted walk left; a new one begins with a look at whether it can work."""
     if pruner is not None:
         pruner.find_inputs(tuner)
+        tuner.settle_distillation()
     state = folder.resume(tuner) if folder else State()
     if not state.records:
         if pruner is not None:

@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 
 from secateur.base import UsageError, require_one_of
 
-_DISTILL = 0.5
+DISTILLATION = 0.5
+"""Its weight for classifiers, where a recipe leaves it open (benchmarks/recovery.py)."""
 _SCALE_AFTER_REPAIR = 0.3
 
 
@@ -34,8 +35,8 @@ class Recipe:
     warmup: float = 0.05
     """The share of steps over which the rate rises from near zero."""
     distill: float | None = None
-    """The weight, from 0 to 1, of imitating the unpruned model's outputs while fine-tuning. By default 0.5 for
-    classification, and 0 where the loss is the user's own. Batches without labels have nothing else to teach."""
+    """The weight, from 0 to 1, of imitating the unpruned model's outputs while fine-tuning. By default 0.5 where loss
+    and metric are those of classification, and else 0. Batches without labels have nothing else to teach."""
     temperature: float = 2.0
     """How much distillation softens both models' outputs."""
 
@@ -67,11 +68,6 @@ class Recipe:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
-
-
-def distillation(recipe: Recipe, classifies: bool) -> float:
-    """Its weight; where the recipe leaves it open, what was measured to be best (benchmarks/finetune.py)."""
-    return (_DISTILL if classifies else 0.0) if recipe.distill is None else recipe.distill
 
 
 def finetune_scale(recipe: Recipe, repairs: bool) -> float:

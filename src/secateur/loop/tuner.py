@@ -42,7 +42,7 @@ from secateur.base import (
 from secateur.bench import ModelSize, measure_size
 from secateur.loop.agenda import Epoch
 from secateur.loop.imitation import calls_of, imitation_loss
-from secateur.loop.recipe import Recipe, distillation, finetune_scale, learning_rate_factor, make_optimizer
+from secateur.loop.recipe import DISTILLATION, Recipe, finetune_scale, learning_rate_factor, make_optimizer
 from secateur.loop.result import Record
 from secateur.loop.task import NoLabels, Task, accuracy, calling_as, classification_loss, count_correct, require_number
 from secateur.plans import Masks, Plan
@@ -106,7 +106,7 @@ class Tuner:
         self.recipe = recipe
         self.repairs = False
         """Whether what is fine-tuned has been repaired."""
-        self._distill = distillation(recipe, task.loss is classification_loss)
+        self._distill = recipe.distill or 0.0
         self._teacher: nn.Module | None = None
         self._original = model
         self._hold: Hold | None = None
@@ -195,6 +195,21 @@ class Tuner:
     def example_inputs(self) -> tuple[Any, ...] | dict[str, Any]:
         """What the loss gives the model for the first training batch, one example of it where the model takes that."""
         return found_in_batch(self.module, calling_as(self.task.loss), next(iter(self._batches(1))))
+
+    def settle_distillation(self) -> None:
+        """Where the recipe leaves it open: that of classifiers. Of other models only those whose data has no labels."""
+        if self.recipe.distill is None and self.task.loss is classification_loss:
+            classifies = self.task.metric is accuracy
+            self._distill = DISTILLATION if classifies else 1.0 if self._lacks_labels() else 0.0
+
+    def _lacks_labels(self) -> bool:
+        try:
+            with evaluating(self.model), torch.no_grad(), closing(self._batches(1)) as batches:
+                for batch in batches:
+                    self.task.loss(self.model, batch)
+        except NoLabels:
+            return True
+        return False
 
     def training_inputs(self, examples: int) -> list[Any]:
         """What the loss gives the model for as many training batches as hold the examples, without labels."""
