@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import secateur
 from secateur.loop.agenda import Check, Cut, Epoch, default_epochs, make_agenda, parse_epochs
-from secateur.loop.recipe import learning_rate_factor, make_optimizer
+from secateur.loop.recipe import finetune_scale, learning_rate_factor, make_optimizer
 from secateur.plans.cuts import amount_at
 
 
@@ -115,6 +115,13 @@ def test_the_learning_rate_warms_up_and_falls(schedule, steps: int, warmup: floa
     assert factors[top:] == sorted(factors[top:], reverse=True)
 
 
+@pytest.mark.parametrize(("steps", "scale"), [(1, 0.1), (10, 0.1), (31, 0.31), (100, 1.0), (9999, 1.0)])
+def test_a_repaired_model_takes_smaller_steps_where_there_are_few(steps: int, scale: float) -> None:
+    assert finetune_scale(secateur.Recipe(), True, steps) == pytest.approx(scale)
+    assert finetune_scale(secateur.Recipe(), False, steps) == 1
+    assert finetune_scale(secateur.Recipe(finetune_scale=0.7), True, steps) == 0.7
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -129,7 +136,7 @@ def test_the_learning_rate_warms_up_and_falls(schedule, steps: int, warmup: floa
         {"temperature": 0},
         {"weight_decay": -1},
         {"lr_schedule": "step"},
-        {"temperature": 4.0},
+        {"temperature": 4.0, "distill": 0},
         {"lr": 0.1, "optimizer": lambda model: torch.optim.Adam(model.parameters())},
         {"weight_decay": 0.1, "optimizer": lambda model: torch.optim.Adam(model.parameters())},
     ],

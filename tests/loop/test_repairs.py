@@ -88,6 +88,22 @@ def test_calibration_goes_before_the_training_data(ordered: dict[str, Any]) -> N
     assert_same_values(given.model, repaired_by_hand(model, given, 512))
 
 
+@pytest.mark.parametrize(
+    ("options", "highest"), [({}, 0.01), ({"repair": 0}, 0.1), ({"schedule": "gradual"}, 0.1)], ids=str
+)
+def test_a_few_steps_after_a_repair_are_small(options: dict[str, Any], highest: float, ordered: dict[str, Any]) -> None:
+    rates: list[float] = []
+
+    def watched(model: nn.Module) -> torch.optim.Optimizer:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+        return optimizer
+
+    recipe = secateur.Recipe(optimizer=watched, warmup=0)
+    secateur.prune(trained_convnet(), 0.9, finetune=1, **{**ordered, "recipe": recipe, **options})
+    assert max(rates) == rates[0] == pytest.approx(highest)
+
+
 def test_every_cut_of_several_is_repaired(ordered: dict[str, Any]) -> None:
     for cut in ({"amount": 0.9}, {"channels": 0.75}):
         result = secateur.prune(trained_convnet(), schedule="iterative", cuts=2, finetune=2, **cut, **ordered)

@@ -75,7 +75,6 @@ def test_with_finetune_every_point_is_the_metric_after_training(trained: ConvNet
     before = copy.deepcopy(trained.state_dict())
     task = {"train_data": DataLoader(blobs(), 32, shuffle=True), "recipe": secateur.Recipe(lr=0.01)}
     found = sensitivity(trained, IMAGE, data, amounts=[0.5], finetune=2, progress=False, **task)
-    task["recipe"] = secateur.Recipe(lr=0.01 * secateur.Recipe().finetune_scale)
     training = {"epochs": 2, "eval_data": data, "progress": False, **task}
     assert found.dense == secateur.train(trained, **training).after
     for curve in found.groups:

@@ -276,7 +276,8 @@ class _Run:
             if folder.finished:
                 stored = folder.stored_result(copy.deepcopy(unwrap(self.model)))
                 return replace(stored, tolerance=self.tolerance, note=self.note)
-        repairs = tuner.repairs = bool(settings.get("repair"))
+        repairs = bool(settings.get("repair"))
+        tuner.starts_repaired = repairs and settings.get("schedule") != "gradual"
         agenda = make_stops(tuner.epoch_batches, repairs)
         display = self._display(tuner.accelerator.is_main_process)
         try:

@@ -15,7 +15,10 @@ from secateur.base import UsageError, require_one_of
 
 DISTILLATION = 0.5
 """Its weight for classifiers, where a recipe leaves it open (benchmarks/recovery.py)."""
-_SCALE_AFTER_REPAIR = 0.3
+_STEPS_TO_FORGET = 100
+"""After so many, it does not matter any more where a network has started from. In fewer, large steps only undo what a
+repair has given back (benchmarks/recovery.py)."""
+_SMALLEST_SCALE = 0.1
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class Recipe:
     """The highest learning rate; not used when `optimizer` is a function, which sets its own."""
     weight_decay: float = 0.01
     finetune_scale: float | None = None
-    """The learning rate of fine-tuning, as a multiple of that of training. By default 1, and smaller after a repair,
-    which larger steps would undo."""
+    """The learning rate of fine-tuning, as a multiple of that of training. By default 1; after a repair, in fewer than
+    100 steps, as much less as they are fewer, but at least 0.1."""
     lr_schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """How the rate falls, within training and within each recovery, after the warm-up."""
     warmup: float = 0.05
@@ -70,8 +73,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def finetune_scale(recipe: Recipe, repairs: bool) -> float:
-    return (_SCALE_AFTER_REPAIR if repairs else 1.0) if recipe.finetune_scale is None else recipe.finetune_scale
+def finetune_scale(recipe: Recipe, repaired: bool, steps: int) -> float:
+    """The multiple of the learning rate for so many steps of fine-tuning."""
+    if recipe.finetune_scale is not None:
+        return recipe.finetune_scale
+    return min(1.0, max(_SMALLEST_SCALE, steps / _STEPS_TO_FORGET)) if repaired else 1.0
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:

@@ -104,8 +104,8 @@ class Tuner:
         self.accelerator = accelerator
         self.task = task
         self.recipe = recipe
-        self.repairs = False
-        """Whether what is fine-tuned has been repaired."""
+        self.starts_repaired = False
+        """Whether fine-tuning begins with what a repair has left."""
         self._distill = recipe.distill or 0.0
         self._teacher: nn.Module | None = None
         self._original = model
@@ -138,7 +138,8 @@ class Tuner:
             raise UsageError("Every parameter is frozen, so nothing can be trained; use train=0 and finetune=0.")
         if epoch.phase_start == 0:
             self.optimizer.optimizer.state.clear()  # momentum of another phase points the wrong way
-        scale = finetune_scale(self.recipe, self.repairs) if epoch.phase == "fine-tune" else 1.0
+        steps = epoch.phase_batches // self.accelerator.gradient_accumulation_steps
+        scale = finetune_scale(self.recipe, self.starts_repaired, steps) if epoch.phase == "fine-tune" else 1.0
         ramp = dict(epoch.ramp)
         self._set_epoch(epoch.number)
         with training(self.model):
