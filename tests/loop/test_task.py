@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from secateur import UsageError
-from secateur.loop.task import accuracy, classification_loss, require_number
+from secateur.loop.task import NoLabels, accuracy, classification_loss, require_number
 
 IMAGES, LABELS = torch.randn(6, 5), torch.arange(6) % 3
 
@@ -52,7 +52,6 @@ def test_names_of_the_models_own_come_first() -> None:
             'labels "labels", or write your own loss and metric.',
         ),
         ({"input": IMAGES, "class": LABELS}, "A batch is a dict of input, class, and the model takes input; "),
-        ({"input": IMAGES}, "A batch is a dict of input, and the model takes input; "),
     ],
 )
 def test_other_dicts_are_refused_with_their_keys(batch: dict[str, Tensor], sentence: str) -> None:
@@ -60,6 +59,14 @@ def test_other_dicts_are_refused_with_their_keys(batch: dict[str, Tensor], sente
         with pytest.raises(UsageError) as raised:
             judge()
         assert str(raised.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("batch", [IMAGES, [IMAGES], {"input": IMAGES}], ids=["tensor", "list", "dict"])
+def test_batches_without_labels_are_told_from_others(batch: Any) -> None:
+    with pytest.raises(NoLabels, match="A training batch holds no labels"):
+        classification_loss(Plain(), batch)
+    with pytest.raises(UsageError, match="A batch of the evaluation data holds no labels to count by"):
+        accuracy(Plain(), [batch])
 
 
 @pytest.mark.parametrize("value", [0.5, 1, torch.tensor(0.25), np.float32(0.5), np.array(0.5)])
