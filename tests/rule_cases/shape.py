@@ -246,6 +246,11 @@ tokens("flip space", lambda x: x.flip(0, 1))
 
 tokens("pad channels", lambda x: F.pad(x, (2, 1)), reads=19, cut={"first.weight": 0})
 tokens("pad space", lambda x: F.pad(x, (0, 0, 2, 1)))
+tokens(
+    "pad space, and normalise pairs of places",  # as Swin merges patches of an odd grid
+    lambda x: F.layer_norm(pairs := F.pad(x[:, 1:], (0, 0, 0, 1)).unflatten(1, (2, 2)).flatten(2), pairs.shape[-1:]),
+    reads=32,
+)
 tokens("crop channels", lambda x: F.pad(x, (-1, 0)), reads=15, **stays("cropped (`constant_pad_nd`"))
 tokens("crop space", lambda x: F.pad(x, (0, 0, -1, 2)))
 tokens(

@@ -282,6 +282,10 @@ COORDINATEWISE += [
     Case("adaptive pool", lambda x: F.adaptive_avg_pool2d(x, 1), [IMAGE], {1: IN}),
     Case("upsample", lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), [IMAGE], {1: IN}),
     Case("embedding", lambda w: F.embedding(torch.tensor([2, 0]), w), [X], {1: IN}),
+    Case("pad space", lambda x: F.pad(x, (1, 2, 0, 1), value=3.0), [IMAGE], {1: IN}),
+    Case("pad and crop space", lambda x: F.pad(x, (-1, 2)), [IMAGE], {1: IN}),
+    Case("pad channels", lambda x: F.pad(x, (2, 1)), [X], {1: [0, 1, *(2 + i for i in IN), 10]}),
+    Case("pad channels and space", lambda x: F.pad(x, (1, 1, 0, 0, 0, 2)), [IMAGE], {1: [*IN, 8, 9]}),
 ]
 
 CASES = [*CONTRACTIONS, *CONVOLUTIONS, *ATTENTIONS, *NORMALISATIONS, *STATISTICS, *COORDINATEWISE]

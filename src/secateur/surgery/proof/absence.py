@@ -283,3 +283,15 @@ _UNNOTICED = {
 def _along_axis(call: Operation) -> Any:
     values = call.given["self"]
     return marked(call.again(self=filled(values, _UNNOTICED[_name(call.func)])), is_dead(values))
+
+
+@rule("constant_pad_nd")
+def _padding(call: Operation) -> Tensor:
+    """Axis after axis, because what is added beside coordinates that are all dead is dead: a removed channel has no
+    margin, and a norm over channels must not count one."""
+    values: Tensor = call.given["self"]
+    pad = call.given["pad"]
+    for i, margins in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        dead = is_dead(values).all(dim=-1 - i, keepdim=True)
+        values = call.again(self=values, pad=[0, 0] * i + [*margins]).masked_fill_(dead, math.nan)
+    return values
