@@ -45,6 +45,7 @@ class Operation(Generic[T]):
 
     def moments(self, *files: str) -> list[int]:
         """The first and the last time that each place in the code is passed, of all moments that can be interrupted."""
+        _ = self.done  # what happens in the first run of a process alone would be counted, and never come again
         first: dict[Any, int] = {}
         last: dict[Any, int] = {}
         number = 0
