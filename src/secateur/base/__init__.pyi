@@ -4,6 +4,7 @@ from secateur.base.amount import parse_share as parse_share
 from secateur.base.amount import require_count as require_count
 from secateur.base.caching import cache_folder as cache_folder
 from secateur.base.caching import write_cache as write_cache
+from secateur.base.copying import deep_copy as deep_copy
 from secateur.base.errors import LossDiverged as LossDiverged
 from secateur.base.errors import NotWritten as NotWritten
 from secateur.base.errors import SecateurError as SecateurError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from torch import Tensor, jit, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
+from secateur.base.copying import deep_copy
 from secateur.base.errors import UsageError, explaining
 from secateur.base.interrupts import uninterrupted
 
@@ -71,7 +71,7 @@ def copy_of_model(model: Model, otherwise: str = "") -> Model:
         explaining("The model cannot be copied", f"let it hold no graph tensors, locks or files{otherwise}."),
         uninterrupted(patience=1),  # torch turns gradients off while it copies a tensor
     ):
-        return copy.deepcopy(model)
+        return deep_copy(model)
 
 
 @contextmanager

@@ -131,7 +131,7 @@ def _cut_tensor(tensor: Tensor, tensor_cut: TensorCut, undo: list[Callable[[], N
 
 def _cut_axis(tensor: Tensor, axis: int, kept: np.ndarray, undo: list[Callable[[], None]]) -> None:
     length, layout = tensor.shape[axis], _layout(tensor)
-    gone = np.setdiff1d(np.arange(length), kept, assume_unique=True)
+    gone = np.delete(np.arange(length), kept)
     kept_index, gone_index = (torch.from_numpy(index).to(tensor.device) for index in (kept, gone))
     with torch.no_grad():
         removed = tensor.data.index_select(axis, gone_index)
@@ -185,12 +185,13 @@ def _update_descriptions(module: nn.Module, undo: list[Callable[[], None]]) -> N
                 layer.__dict__[name] = size
 
 
+_DESCRIBED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding, nn.EmbeddingBag, nn.PReLU)
+
+
 def _description(layer: nn.Module) -> dict[str, int]:
-    if isinstance(layer, nn.RNNBase):
+    if not isinstance(layer, _DESCRIBED):
         return {}
-    with evaluating(
-        layer
-    ):  # a parametrised weight is computed on access, and spectral norm learns from that in training
+    with evaluating(layer):  # a parametrised weight is computed on access, and spectral norm learns from that
         weight = getattr(layer, "weight", None)
     if not isinstance(weight, Tensor):
         return {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 from typing import Any
 
 import torch
@@ -25,8 +25,7 @@ class RemovedIsNaN(DecomposingMode):
     """
 
     def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = _name(func)
-        rule = _pointwise if _is_pointwise(func, name) else _RULES.get(name)
+        rule = _pointwise if _is_pointwise(func) else _RULES.get(_name(func))
         call = Operation(func, args, kwargs)
         if rule is None or not call.meets_nan():
             return call.as_is()
@@ -99,6 +98,7 @@ def rule(*names: str) -> Callable[[_Rule], _Rule]:
     return register
 
 
+@cache
 def _name(func: Any) -> str:
     return str(func._schema.name).rpartition("::")[2].removesuffix("_")
 
@@ -129,7 +129,9 @@ _CHOOSING = {"where", "masked_fill"}
 _UNTAGGED = {"hardswish", "log_sigmoid_forward", "_prelu_kernel"}
 
 
-def _is_pointwise(func: Any, name: str) -> bool:
+@cache
+def _is_pointwise(func: Any) -> bool:
+    name = _name(func)
     if name in _CHOOSING:
         return False
     if torch.Tag.pointwise in func.tags or name in _UNTAGGED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -65,14 +66,14 @@ class Float64(DecomposingMode):
     def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.ops.aten.view.dtype:  # reads the same bits as another type: not a matter of precision
             return func(*args, **kwargs)
-        if _has_lower_precision(args) or _has_lower_precision(kwargs):  # a copy in float64 has it nowhere
+        if _has_lower_precision(args) or _has_lower_precision(kwargs.values()):  # a copy in float64 has it nowhere
             lift = _lifted_dtype if _keeps_tensors(func, args, kwargs) else _lifted_leaf
             args, kwargs = tree_map(lift, (args, kwargs))
             return self._run(func, args, kwargs)
         # `torch.zeros(3)` and a quotient of integers carry no dtype that could be replaced: they take the default,
         # which holds for all threads and so stays as it is.
         out = self._run(func, args, kwargs)
-        return lifted(out) if _has_lower_precision(out) else out
+        return lifted(out) if _has_lower_precision((out,)) else out
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is _GROUPED_MM:  # has no float64 kernel
@@ -80,15 +81,20 @@ class Float64(DecomposingMode):
         return self._random.run(func, args, kwargs)
 
 
-def _has_lower_precision(value: Any) -> bool:
+def _has_lower_precision(values: Iterable[Any]) -> bool:
     """Whether something in the arguments of an operation would be lifted; most often there is nothing."""
-    if isinstance(value, Tensor):
-        return value.dtype in _LIFTED
-    if isinstance(value, tuple | list):
-        return any(map(_has_lower_precision, value))
-    if isinstance(value, dict):
-        return any(map(_has_lower_precision, value.values()))
-    return isinstance(value, torch.dtype) and value in _LIFTED
+    for value in values:
+        if isinstance(value, Tensor):
+            found = value.dtype in _LIFTED
+        elif isinstance(value, (tuple, list)):
+            found = _has_lower_precision(value)
+        elif isinstance(value, dict):
+            found = _has_lower_precision(value.values())
+        else:
+            found = isinstance(value, torch.dtype) and value in _LIFTED
+        if found:
+            return True
+    return False
 
 
 def lifted(values: Any) -> Any:

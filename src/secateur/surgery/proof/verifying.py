@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Set
 from dataclasses import dataclass
 from math import isnan, nan
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secateur.base import SecateurError, UsageError, as_call, copied, tensors_by_path, uninterrupted, unwrap
+from secateur.base import SecateurError, UsageError, as_call, copied, deep_copy, tensors_by_path, uninterrupted, unwrap
 from secateur.capture import python_random_kept
 from secateur.plans import Plan
 from secateur.surgery.cutting import cut, named_tensors, require_fit
@@ -119,7 +118,7 @@ def _full_size(module: nn.Module, plan: Plan) -> nn.Module:
 
 def _copy(module: nn.Module) -> nn.Module:
     try:
-        return copy.deepcopy(module)
+        return deep_copy(module)
     except Exception as error:
         raise NotProvable(
             f"The model cannot be copied ({error}); let it hold no graph tensors, locks or files for a proof."
@@ -153,7 +152,7 @@ def _mark_removed(module: nn.Module, plan: Plan) -> None:
     with torch.no_grad():
         for name, tensor_cut in plan.tensors.items():
             for axis, kept in tensor_cut.kept.items():
-                gone = np.setdiff1d(np.arange(tensor_cut.shape[axis]), kept)
+                gone = np.delete(np.arange(tensor_cut.shape[axis]), kept)
                 tensors[name].data.index_fill_(axis, torch.from_numpy(gone).to(tensors[name].device), nan)
 
 
