@@ -167,3 +167,16 @@ def test_a_model_that_is_no_classifier_learns_from_its_own_loss_alone() -> None:
     options = data(DataLoader(Batches(), 32), metric=hits)
     result = secateur.prune(Spans(), 0.95, finetune=1, recipe=QUICK, **options)
     assert result.after > 0.9
+
+
+@pytest.mark.parametrize(("finetune", "kept"), [(0, False), (1, True)])
+def test_the_dense_model_is_kept_only_to_learn_from(finetune: float, kept: bool, tmp_path: Path) -> None:
+    seen = []
+
+    def accuracy(model: nn.Module, batches: Iterable[Any]) -> float:
+        seen.append((tmp_path / "dense.safetensors").exists())
+        return secateur.loop.task.accuracy(model, batches)
+
+    recipe = secateur.Recipe(distill=0.5)
+    secateur.prune(trained_convnet(), 0.9, finetune=finetune, recipe=recipe, **data(run_dir=tmp_path, metric=accuracy))
+    assert any(seen) == kept

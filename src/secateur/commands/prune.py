@@ -99,7 +99,8 @@ def prune(
         float | None, _training(help="Of weights, not of biases and norms. By default 0.01.")
     ] = None,
     distill: Annotated[
-        float | None, _training(help="How much to imitate the unpruned model, from 0 to 1. By default 0.5 for classifiers.")
+        float | None,
+        _training(help="How much to imitate the unpruned model, from 0 to 1. For classifiers 0.5 by default."),
     ] = None,
     tolerance: Annotated[
         float, _training(help="How far below the dense model the metric may end to count as recovered.", min=0)

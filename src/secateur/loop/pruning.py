@@ -328,11 +328,12 @@ class _Run:
             if last is not None:
                 last.repair(tuner, state, show=False)
 
+        fine_tunes = any(stop.phase == "fine-tune" for stop in agenda.stops)
         tuner.start_trackers()
         display.start(agenda.batches, agenda.batches_before(len(state.records)), self.task.metric_name)
         for stop in agenda.stops[len(state.records) :]:
             started = time.monotonic()
-            if stop.phase in ("cut", "fine-tune"):
+            if fine_tunes and stop.phase in ("cut", "fine-tune"):
                 tuner.remember_dense(folder.path if folder else None, state.plan is None and state.masks is None)
             if repairer is not None and (isinstance(stop, Repair) or (isinstance(stop, Epoch) and stop.ends_ramp)):
                 repairer.find_inputs(tuner)  # an epoch reads the data itself
