@@ -210,5 +210,3 @@ def _description(layer: nn.Module) -> dict[str, int]:
             return {"num_embeddings": weight.shape[0], "embedding_dim": weight.shape[1]}
         case nn.PReLU():
             return {"num_parameters": weight.shape[0]}
-        case _:
-            return {}
