@@ -164,8 +164,8 @@ def test_every_model_is_compiled_and_none_falls_back_to_eager() -> None:
 
     torch.compiler.reset()
     counters.clear()
-    models = {f"width {width}": Scaled(width) for width in (2, 3, 4)}
-    with torch._dynamo.config.patch(recompile_limit=2):
+    models = {f"width {width}": Scaled(width) for width in (2, 3)}
+    with torch._dynamo.config.patch(recompile_limit=1):  # no more than needed: each model keeps a C++ compiler busy
         comparison = secateur.compare(models, torch.randn(2, 2), runtime="compile", max_seconds=0)
     assert counters["stats"]["unique_graphs"] >= len(models)
     assert comparison.runtime == "compile"
