@@ -22,12 +22,12 @@ from secateur.loop.result import Record, Result
 from secateur.pages.curve import save_curve
 from secateur.pages.demo_console import rule_of_thumb, speed_verdict
 from secateur.plans.masks import Masks
-from tests.support.brief import SHORT_TIMINGS, write_few_images
+from tests.support.brief import SHORT_TIMINGS, SMALL_NETWORK, write_few_images
 from tests.support.forked import Program
 from tests.support.terminal import seen_on_a_terminal
 
 MAIN = "from secateur.commands.app import main; main()"
-BRIEF = SHORT_TIMINGS + MAIN
+BRIEF = SHORT_TIMINGS + SMALL_NETWORK + MAIN
 
 
 def run(*args: str, command: str = MAIN, **options: Any) -> subprocess.CompletedProcess[str]:
