@@ -1,6 +1,7 @@
 """`secateur init` and `secateur inspect`, settings from a file, and the task that a run names."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -37,6 +38,16 @@ def test_init_writes_a_task_that_works_as_it_is() -> None:
     batch = next(iter(task.train_data()))
     assert task.loss(task.build_model(), batch).isfinite()
     assert task.build_model()(task.example_inputs()).shape == (1, 10)
+
+
+def test_what_init_leaves_as_comments_works_once_it_is_code() -> None:
+    secateur("init")
+    text = Path("task.py").read_text()
+    Path("task.py").write_text(re.sub(r"^# (?=import |def |    )", "", text, flags=re.MULTILINE))
+    task = load_task("task.py")
+    assert task.build_recipe({}).optimizer == "sgd"
+    assert next(iter(task.calibration())).shape[1:] == (1, 28, 28)
+    assert {task.loss.__name__, task.metric.__name__} == {"loss", "metric"}
 
 
 def test_init_never_writes_over_a_file() -> None:
