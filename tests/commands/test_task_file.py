@@ -254,10 +254,16 @@ def test_files_that_hold_no_weights(write: Write, tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "list.pt")
     write("hello", "text.pt")
     write("hello", "text.safetensors")
+    write("", "empty.pt")
+    torch.save(ConvNet().state_dict(), tmp_path / "short.pt")
+    with (tmp_path / "short.pt").open("r+b") as file:
+        file.truncate(1000)
     for name, words in {
         "whole.pt": r"There are no weights in .*whole\.pt \(epoch\); write torch\.save",
         "list.pt": "There are no weights in",
-        "text.pt": "holds no weights that can be read",
+        "text.pt": r"holds no weights that can be read \(it is damaged, or something else\)",
+        "empty.pt": r"\(it is empty\)",
+        "short.pt": r"\(it is cut short; copy it again\)",
         "text.safetensors": "holds no weights that can be read",
         "whloe.pt": r"There is no file .*; did you mean .*whole.pt\?",
         "": "is a folder; give a file of weights",

@@ -65,13 +65,23 @@ def _in_one_sentence(file: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # torch's reader raises anything at all where a file is damaged
-        # torch's own message would advise to run the code in the file
-        pickled = isinstance(error, pickle.UnpicklingError)
-        reason = "torch cannot read it without running code in it" if pickled else in_brief(error)
         raise UsageError(
-            f"{file} holds no weights that can be read ({reason}); write them with safetensors.torch.save_model(model, "
-            "file) or torch.save(model.state_dict(), file)."
+            f"{file} holds no weights that can be read ({_reason(file, error)}); write them with "
+            "safetensors.torch.save_model(model, file) or torch.save(model.state_dict(), file)."
         ) from error
+
+
+def _reason(file: Path, error: Exception) -> str:
+    """Where torch's reader stumbles over a file, its own words (`KeyError: 101`) tell a user nothing."""
+    with file.open("rb") as opened:
+        start = opened.read(4)
+    if not start:
+        return "it is empty"
+    if start == b"PK\x03\x04" and not zipfile.is_zipfile(file):  # the list of contents is at the end
+        return "it is cut short; copy it again"
+    if isinstance(error, pickle.UnpicklingError):
+        return "torch cannot read it without running code in it"  # its own message would advise to do so
+    return "it is damaged, or something else" if isinstance(error, LookupError | EOFError) else in_brief(error)
 
 
 def _opened(file: Path, until_read: ExitStack) -> tuple[Any, Callable[[Any], Any]]:
