@@ -103,6 +103,14 @@ def test_mistakes_get_one_sentence(args: str, words: str, folder: Path) -> None:
     assert {file for file in folder.rglob("*") if file.suffix != ".pyc" and "__pycache__" not in file.name} <= files
 
 
+def test_int8_of_a_task_without_training_data(tmp_path: Path) -> None:
+    inputs = TASK.replace("def train_data", "def calibration")
+    (tmp_path / "inputs.py").write_text(inputs)
+    done = CliRunner().invoke(app, ["run", "--int8", "--task", str(tmp_path / "inputs.py")])
+    assert done.exit_code == 2, done.output
+    assert "inputs.py has no train_data, which --int8 finds its ranges on; add it." in done.stderr
+
+
 BERT_TASK = """
 import torch
 from tests.formats.test_exporting import tiny_bert as model

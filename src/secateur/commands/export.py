@@ -37,6 +37,7 @@ def export(
     Example: secateur export runs/channels-50 --to onnx --int8
     """
     with errors_in_one_sentence(debug, "Stopped. No file was written."):
+        from secateur.base import UsageError
         from secateur.commands.runs import task_of_runs
         from secateur.formats import export as export_model
         from secateur.formats import find_format
@@ -47,7 +48,9 @@ def export(
         with users_errors_in_one_sentence():
             data: dict[str, Any] = {}
             if int8:
-                data = {"calibration_data": source.train_data(), "eval_data": source.eval_data()}
+                if (examples := source.train_data()) is None:
+                    raise UsageError(f"{source.name} has no train_data, which --int8 finds its ranges on; add it.")
+                data = {"calibration_data": examples, "eval_data": source.eval_data()}
                 data["metric"] = source.metric
             exported = export_model(
                 load_run(run, source.build_model()).model,
