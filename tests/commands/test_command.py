@@ -37,6 +37,14 @@ def said_in(command: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> str
         ("by default; finetune sets another number.", "by default; --finetune sets another number."),
         ("load them, or save with dense=True.", "load them, or save with --dense."),
         ("choose another run_dir.", "choose another --out."),
+        (
+            "Ask for that, lower `floor`, or see `secateur inspect`.",
+            "Ask for that, lower --floor, or see `secateur inspect`.",
+        ),
+        (
+            "2:4 prunes exactly 0.5, not 0.9; leave `amount` out.",
+            "2:4 prunes exactly 0.5, not 0.9; leave --sparsity out.",
+        ),
         ("There is no file runs/multiple_of.py; check it.", "There is no file runs/multiple_of.py; check it."),
         ("the target latency=0.5 is out of reach, f(score=3).", "the target latency=0.5 is out of reach, f(score=3)."),
     ],
@@ -60,3 +68,10 @@ def test_descriptions_have_most_of_the_screen(columns: int) -> None:
     assert max(starts) <= 34, "the longest option, and a gap"
     assert "prune [OPTIONS] {task}" in text
     assert "x>=" not in text
+
+
+def test_a_paragraph_of_help_is_one_line_of_the_source() -> None:
+    """The help keeps the line breaks of a docstring, and then breaks the lines once more to the width of the screen."""
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        for paragraph in command.help.split("\n\n"):
+            assert "\n" not in paragraph.strip(), name

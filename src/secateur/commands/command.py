@@ -47,6 +47,7 @@ def as_typed(sentence: str) -> str:
     with_values = rf"(?<![\w.(-])({names})=({_VALUE})"
     alone = rf"(?:(?<=^)|(?<=; )|(?<=, and ))({names}){_VERB}|(?<![\w./-])({no_words})(?![\w(=/]|\.\w)"
     sentence = re.sub(with_values, lambda found: _on_the_line(options[found[1]], found[2]), sentence)
+    sentence = re.sub(f"`({names})`", lambda found: options[found[1]], sentence)
     return re.sub(alone, lambda found: options[found[1] or found[2]], sentence)
 
 

@@ -29,8 +29,7 @@ def demo(
 ) -> None:
     """Train a small CNN, prune it in several ways, and compare accuracy, size and speed.
 
-    Takes about three minutes on two cores. If it is interrupted, the same command continues where it
-    stopped.
+    Takes about three minutes on two cores. Interrupted, the same command goes on where it stopped.
 
     Example: secateur demo --seed 1 --out demo-1
     """

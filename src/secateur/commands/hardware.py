@@ -20,8 +20,9 @@ def hardware(
 ) -> None:
     """Measure what zeros and fewer channels buy on this machine, and which channel counts it likes.
 
-    Takes about three minutes on two cores, best while nothing else runs. The result is kept for this machine: the next
-    call shows it at once, and planning uses it.
+    Takes about three minutes on two cores, best while nothing else runs.
+
+    The result is kept for this machine: the next call shows it at once, and planning uses it.
 
     Example: secateur hardware --again --html hardware.html
     """

@@ -236,7 +236,8 @@ def _require_amount_of(pattern: NofM, amount: Amount | None, per_layer: Mapping[
         raise UsageError(f"per_layer cannot go with {pattern}, which fixes the amount; leave layers dense with keep.")
     if amount is not None and abs(parse_amount(amount) - pattern.amount) > 1e-9:
         raise UsageError(
-            f"The pattern {pattern} prunes exactly {pattern.amount:.4g} of each layer, not {amount}; leave amount out."
+            f"The pattern {pattern} prunes exactly {pattern.amount:.4g} of each layer, not {amount}; "
+            "leave `amount` out."
         )
 
 
