@@ -57,6 +57,7 @@ def test_inputs_without_labels_are_enough_to_fine_tune(kind: str, cut: dict[str,
     result = secateur.prune(model, repair=0, finetune=3, recipe=QUICK, **cut, **data(inputs))
     assert [record.phase for record in result.records] == ["before", "cut", *["fine-tune"] * 3]
     assert result.after > result.right_after
+    assert "no labels, so fine-tuning learnt from the dense model's answers" in str(result)
 
 
 def test_without_labels_it_is_what_distillation_alone_is() -> None:

@@ -78,7 +78,7 @@ def test_without_training_data_nothing_is_fine_tuned(ordered: dict[str, Any]) ->
         trained_convnet(), 0.9, calibration=[IMAGES], eval_data=ordered["eval_data"], progress=False
     )
     assert [record.phase for record in result.records] == ["before", "cut", "repair"]
-    assert not result.note
+    assert result.note == "Not fine-tuned, because there is no train_data."
 
 
 def test_calibration_goes_before_the_training_data(ordered: dict[str, Any]) -> None:

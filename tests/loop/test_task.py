@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
+import secateur
 from secateur import UsageError
 from secateur.loop.task import NoLabels, accuracy, classification_loss, require_number
+from tests.support.models import blobs, trained_convnet
 
 IMAGES, LABELS = torch.randn(6, 5), torch.arange(6) % 3
 
@@ -88,3 +91,26 @@ def test_numbers_of_any_kind_are_metrics(value: Any) -> None:
 def test_anything_else_is_no_metric(value: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=f"^The metric returns {sentence}"):
         require_number(value)
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"),
+    [
+        (lambda model, batch: 0.5, "The loss returns a float; let it return one number, as a tensor"),
+        (lambda model, batch: None, "The loss returns a NoneType"),
+        (
+            lambda model, batch: model(batch[0]).square(),
+            r"The loss returns a tensor of shape \(32, 4\); let it return its mean",
+        ),
+        (
+            lambda model, batch: model(batch[0]).detach().mean(),
+            "does not depend on the model's weights.*without detach",
+        ),
+    ],
+)
+@pytest.mark.parametrize("distill", [0, 0.5])
+def test_a_loss_that_nothing_can_be_learnt_from(loss: Any, sentence: str, distill: float) -> None:
+    data = {"train_data": DataLoader(blobs(), 32), "eval_data": DataLoader(blobs(64), 32), "progress": False}
+    recipe = secateur.Recipe(distill=distill)
+    with pytest.raises(UsageError, match=sentence):
+        secateur.prune(trained_convnet(), 0.5, repair=0, finetune=1, loss=loss, recipe=recipe, **data)

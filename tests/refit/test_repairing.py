@@ -233,6 +233,10 @@ def bad_calls() -> dict[str, tuple[Any, str]]:
         "one example": (lambda m, p: repair(m, p, [images(1)]), "Repair has 1 example to learn from; give at least 2"),
         "one of many": (lambda m, p: repair(m, p, images(), examples=1), "Repair has 1 example to learn from"),
         "no memory": (lambda m, p: repair(m, p, images(), memory_gb=0), "memory_gb is 0; give a number above 0"),
+        "no group": (
+            lambda m, p: repair(m, p, images(), group="WORLD"),
+            "group is a str; pass a process group such as",
+        ),
         "no examples": (lambda m, p: repair(m, p, images(), examples=0), "examples is 0; give a whole number"),
         "labels": (
             lambda m, p: repair(m, p, [(images(), torch.zeros(48))]),

@@ -134,8 +134,9 @@ def prune(
     train_epochs = require_epochs("train", train)
     original = train_epochs if original_epochs is None else require_epochs("original_epochs", original_epochs)
     if train_data is None and finetune is None:
-        finetune = 0
-    finetune_epochs, note = _finetuning(finetune, original, original_epochs is not None)
+        finetune_epochs, note = 0.0, "Not fine-tuned, because there is no train_data."
+    else:
+        finetune_epochs, note = _finetuning(finetune, original, original_epochs is not None)
     require_examples(repair, calibration)
     if train_data is None:
         _require_no_training(request, calibration, train_epochs, finetune_epochs)
@@ -167,7 +168,8 @@ def prune(
 def _require_no_training(request: Request, calibration: Any, train: float, finetune: float) -> None:
     if train or finetune or request.score == "taylor":
         needing = "train" if train else "finetune" if finetune else 'the score "taylor"'
-        raise UsageError(f"There is no train_data, and {needing} needs some; give it, or use finetune=0.")
+        otherwise = "use finetune=0" if not train and finetune else "do without"
+        raise UsageError(f"There is no train_data, and {needing} needs some; give it, or {otherwise}.")
     if calibration is None:
         raise UsageError("There is no data; give train_data, or unlabelled inputs as calibration with finetune=0.")
 
@@ -219,6 +221,8 @@ def train(
     run = _Run(model, task, recipe or Recipe(), settings, run_dir, seed, accelerator, progress)
     return run.walk(lambda batches, repairs: make_training_agenda(train_epochs, batches), None, None)
 
+
+_WITHOUT_LABELS = "The training data has no labels, so fine-tuning learnt from the dense model's answers."
 
 _MakeStops = Callable[[int, bool], Agenda]
 """Of the batches in an epoch and whether there is a repair."""
@@ -299,7 +303,7 @@ class _Run:
             model=tuner.finished_model(state.plan),
             masks=state.masks or Masks({}),
             plan=state.plan,
-            note=self.note,
+            note=" ".join(filter(None, (self.note, _WITHOUT_LABELS if tuner.learnt_without_labels else ""))),
         )
         if folder:
             folder.finish(result)

@@ -72,6 +72,20 @@ def require_number(value: Any) -> float:
     return number
 
 
+def require_loss(value: Any) -> Tensor:
+    """What a loss returned, if a model can learn from it."""
+    if not isinstance(value, Tensor):
+        raise UsageError(f"The loss returns a {type(value).__name__}; let it return one number, as a tensor.")
+    if value.numel() != 1:
+        raise UsageError(f"The loss returns a tensor of shape {tuple(value.shape)}; let it return its mean.")
+    if not value.requires_grad:
+        raise UsageError(
+            "The loss does not depend on the model's weights, so nothing can be learnt from it; let it compute from the "
+            "model's outputs, without detach(), item() or no_grad."
+        )
+    return value
+
+
 def classification_loss(model: nn.Module, batch: Any) -> Tensor:
     """Cross-entropy of an (inputs, labels) batch or of a dict that holds labels; where the model computes a loss of its
     own for such a dict, that."""

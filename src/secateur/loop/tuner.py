@@ -44,7 +44,16 @@ from secateur.loop.agenda import Epoch
 from secateur.loop.imitation import calls_of, imitation_loss
 from secateur.loop.recipe import DISTILLATION, Recipe, finetune_scale, learning_rate_factor, make_optimizer
 from secateur.loop.result import Record
-from secateur.loop.task import NoLabels, Task, accuracy, calling_as, classification_loss, count_correct, require_number
+from secateur.loop.task import (
+    NoLabels,
+    Task,
+    accuracy,
+    calling_as,
+    classification_loss,
+    count_correct,
+    require_loss,
+    require_number,
+)
 from secateur.plans import Masks, Plan
 from secateur.surgery import Hold, adopt_config, apply, config_numbers, cut, hold, named_tensors
 
@@ -106,6 +115,7 @@ class Tuner:
         self.recipe = recipe
         self.starts_repaired = False
         """Whether fine-tuning begins with what a repair has left."""
+        self.learnt_without_labels = False
         self._distill = recipe.distill or 0.0
         self._teacher: nn.Module | None = None
         self._original = model
@@ -150,7 +160,7 @@ class Tuner:
                 for group in self.optimizer.param_groups:
                     group["lr"] = group["initial_lr"] * factor
                 with self.accelerator.accumulate(self.model):
-                    loss = self._loss(batch, distill=epoch.phase == "fine-tune")
+                    loss = require_loss(self._loss(batch, distill=epoch.phase == "fine-tune"))
                     value = loss.item()
                     if not math.isfinite(value):
                         raise LossDiverged(f"The loss became {value} at batch {i + 1} of {epoch.label}")
@@ -324,7 +334,8 @@ class Tuner:
                 return self.task.loss(self.model, batch)
             loss: Tensor | None = None
             with calls_of(self.model) as calls, suppress(NoLabels):
-                loss = self.task.loss(self.model, batch)
+                loss = require_loss(self.task.loss(self.model, batch))
+            self.learnt_without_labels |= loss is None
             # Where neither a loss nor a metric speaks of classes, outputs may be anything.
             classes = loss is not None or self.task.metric is accuracy
             imitation = imitation_loss(self._teacher, calls, classes, self.recipe.temperature)

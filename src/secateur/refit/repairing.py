@@ -56,8 +56,8 @@ class Repaired:
         renewed = sum(not layer.kept for layer in self.layers)
         head = [
             f"Repaired: {count_text(renewed, 'layer')} fitted on {self.examples} examples in {self.seconds:.1f} s",
-            f"outputs: {self.before:.3f} → {self.after:.3f} away from the dense model's, on {self.held_back} examples "
-            "held back (1 is as far as their mean)",
+            f"outputs: {self.before:.3f} → {self.after:.3f} away from the dense model's, on "
+            f"{count_text(self.held_back, 'example')} held back (1 is as far as their mean)",
         ]
         return joined_lines([*head, *aligned(rows, right=(1, 2))])
 
@@ -97,6 +97,10 @@ def repair(
     require_count("examples", examples, "give a whole number such as 512.")
     if not memory_gb > 0:
         raise UsageError(f"memory_gb is {memory_gb!r}; give a number above 0.")
+    if group is not None and not isinstance(group, distributed.ProcessGroup):
+        raise UsageError(
+            f"group is a {type(group).__name__}; pass a process group such as torch.distributed.group.WORLD."
+        )
     processes = Processes(group)
     if dense is not None:
         require_module(dense)
