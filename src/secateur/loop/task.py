@@ -80,7 +80,7 @@ def require_loss(value: Any) -> Tensor:
         raise UsageError(f"The loss returns a tensor of shape {tuple(value.shape)}; let it return its mean.")
     if not value.requires_grad:
         raise UsageError(
-            "The loss does not depend on the model's weights, so nothing can be learnt from it; let it compute from the "
+            "The loss does not depend on the model's weights, so nothing can be learnt from it; compute it from the "
             "model's outputs, without detach(), item() or no_grad."
         )
     return value
