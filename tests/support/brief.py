@@ -23,7 +23,7 @@ from secateur.examples import SmallResNet
 SmallResNet.__init__.__defaults__ = ((16, 32, 64), 10)
 del SmallResNet
 """
-"""For the beginning of a program that trains and repairs the example network, whatever its size: it takes a sixth."""
+"""For the beginning of a program to which the size of the example network does not matter: repairing it takes long."""
 
 
 def write_idx(file: Path, array: np.ndarray) -> None:
