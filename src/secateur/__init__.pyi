@@ -6,6 +6,7 @@ from secateur.bench.comparison import Comparison as Comparison
 from secateur.bench.comparison import compare as compare
 from secateur.bench.sheet import Sheet as Sheet
 from secateur.bench.sheet import measure as measure
+from secateur.capture.definitions import rule as rule
 from secateur.channels.anatomy import Anatomy as Anatomy
 from secateur.channels.anatomy import inspect as inspect
 from secateur.channels.planning import plan_channels as plan_channels

@@ -4,6 +4,10 @@ from secateur.capture.attributes import read_attribute as read_attribute
 from secateur.capture.attributes import unchanged as unchanged
 from secateur.capture.attributes import with_numbers as with_numbers
 from secateur.capture.attributes import write_attributes as write_attributes
+from secateur.capture.autograd_functions import autograd_functions_run_by as autograd_functions_run_by
+from secateur.capture.definitions import agreed as agreed
+from secateur.capture.definitions import definition_of as definition_of
+from secateur.capture.definitions import lowered as lowered
 from secateur.capture.expressions import OPERATORS as OPERATORS
 from secateur.capture.expressions import Attribute as Attribute
 from secateur.capture.expressions import Expression as Expression

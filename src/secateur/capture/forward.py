@@ -14,12 +14,13 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
-from secateur.base import UsageError, evaluating, tensors_by_path, tensors_in, uninterrupted
+from secateur.base import SecateurError, UsageError, evaluating, tensors_by_path, tensors_in, uninterrupted
 from secateur.capture.attributes import sizes_with_origin, unchanged
+from secateur.capture.autograd_functions import autograd_functions_run_by
 from secateur.capture.expressions import listening
 from secateur.capture.isolation import plain_execution
 from secateur.capture.randomness import python_random_kept
-from secateur.capture.recorder import CallRecorder, FunctionRecorder, muted
+from secateur.capture.recorder import CallRecorder, FunctionRecorder
 from secateur.capture.trace import Kind, Output, Trace
 from secateur.capture.training_code import does_more_in_training
 
@@ -57,6 +58,8 @@ def capture(
             example_calls = len(recorder.calls)
             if recorder.untouched() or does_more_in_training(model):
                 outputs += _training_pass(model, call, args, kwargs, functions)
+        except SecateurError:
+            raise
         except Exception as error:
             raise UsageError(
                 f"The model failed on the example inputs ({type(error).__name__}: {error}); "
@@ -89,7 +92,7 @@ def recorded(
     functions = functions or FunctionRecorder(recorder)
     with (
         _module_paths(model, recorder),
-        _opaque_autograd_functions(recorder),
+        autograd_functions_run_by(functions.run_autograd_function),
         listening(functions),
         recorder,
         functions,
@@ -207,24 +210,3 @@ def _module_paths(model: nn.Module, recorder: CallRecorder) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@contextmanager
-def _opaque_autograd_functions(recorder: CallRecorder) -> Iterator[None]:
-    """A custom autograd function is one call that no rule knows: its backward may rely on anything."""
-    original, here = torch.autograd.Function.__dict__["apply"], threading.get_ident()
-
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() != here or recorder.muted:
-            return original.__func__(cls, *args, **kwargs)
-        with muted(recorder):
-            out = original.__func__(cls, *args, **kwargs)
-        with torch._C.DisableTorchFunction():  # here our own reading of shapes would be recorded
-            recorder.emit(None, args, kwargs, out, name=cls.__name__)
-        return out
-
-    try:
-        torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
-        yield
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign]

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from secateur.base import let_interrupts_in
+from secateur.capture.definitions import agreed, definition_of
 from secateur.capture.expressions import Expression, TracedSize
 from secateur.capture.randomness import PrivateRandom
 from secateur.capture.size_taking import TAKES_SIZES
@@ -68,7 +69,7 @@ class Operator:
 @cache
 def operator(op: Any) -> Operator:
     arguments = op._schema.arguments
-    name = op._schema.name.split("::")[-1]
+    name = op._schema.name.removeprefix("aten::")  # others keep their namespace: `mylib::sum` may be anything
     # The statistics of a batch norm are written to without the schema saying so.
     statistics = ("running_mean", "running_var") if "batch_norm" in name else ()
     written = (
@@ -239,6 +240,11 @@ class FunctionRecorder(SeesInside):
             self.recorder.emit(None, args, {}, None, name=f"Tensor.{name}")
         if name == "__len__":  # Python makes a plain int of it, whose origin would be lost
             self._note_length(args[0])
+        if (definition := definition_of(function)) is not None and not self.recorder.muted:
+            got = self._unseen(lambda: function(*args, **kwargs))
+            with self:
+                out = definition(*args, **kwargs)
+            return self._unseen(lambda: agreed(function, got, out))
         return super().__torch_function__(function, types, args, kwargs)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -265,6 +271,25 @@ class FunctionRecorder(SeesInside):
             out = function(*args, **kwargs)
         recorder.emit(whole, args, kwargs, out)
         return out
+
+    def run_autograd_function(
+        self, cls: type[torch.autograd.Function], args: tuple[Any, ...], run: Callable[..., Any]
+    ) -> Any:
+        """Without a definition it is one call that no rule knows: its backward may rely on anything."""
+        if self.recorder.muted:
+            return run(*args)
+        if (definition := definition_of(cls)) is not None:
+            got, defined = self._unseen(lambda: run(*args)), definition(*args)
+            return self._unseen(lambda: agreed(cls, got, defined))
+        with muted(self.recorder):
+            out = run(*args)
+        with torch._C.DisableTorchFunction():  # here our own reading of shapes would be recorded
+            self.recorder.emit(None, args, {}, out, name=f"{cls.__module__}.{cls.__qualname__}")
+        return out
+
+    def _unseen(self, run: Callable[[], Any]) -> Any:
+        with muted(self.recorder), torch._C.DisableTorchFunction():
+            return run()
 
     def _note_length(self, tensor: Tensor) -> None:
         if not self.recorder.muted and tensor.dim():

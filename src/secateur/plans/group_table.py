@@ -25,9 +25,11 @@ class GroupRow(NamedTuple):
 def group_lines(rows: Sequence[GroupRow], sign: str = "") -> list[str]:
     """A head, and a line for each group; `sign` stands before its parameters and MACs. Where there is little room,
     numbers are rounded first, and then names lose their middle."""
+    if not rows:
+        return []
     numbers = [("parameters", "MACs"), *((f"{sign}{row.parameters:,}", f"{sign}{row.macs:,}") for row in rows)]
-    longest = max((len(row.name) for row in rows), default=0)
-    listed = max((len(some_of(row.layers, _MOST_LAYERS)) for row in rows), default=0)
+    longest = max(len(row.name) for row in rows)
+    listed = max(len(some_of(row.layers, _MOST_LAYERS)) for row in rows)
     if (room := _room(rows, numbers)) < min(longest + listed, 4 * _READABLE):
         numbers[1:] = [(f"{sign}{short_count(row.parameters)}", f"{sign}{short_count(row.macs)}") for row in rows]
         room = _room(rows, numbers)
@@ -43,7 +45,7 @@ def group_lines(rows: Sequence[GroupRow], sign: str = "") -> list[str]:
 def _room(rows: Sequence[GroupRow], numbers: Sequence[tuple[str, str]]) -> int:
     """What the other columns, two letters apart, leave for the names."""
     columns = [["units", *(row.units for row in rows)], [row.kind for row in rows], *zip(*numbers, strict=True)]
-    return screen_width() - 10 - sum(max(map(len, column), default=0) for column in columns)
+    return screen_width() - 10 - sum(max(map(len, column)) for column in columns)
 
 
 def _names_within(layers: Sequence[str], width: int) -> str:

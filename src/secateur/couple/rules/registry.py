@@ -33,8 +33,11 @@ def rule_for(call: OpCall) -> Rule:
 
 def unknown(coupling: Coupling, call: OpCall) -> None:
     """Nothing is known about the operator, so everything that it touches stays."""
+    # Another library's, or an autograd function; Tensor.numpy and its like leave torch for good.
+    foreign = "::" in call.op or ("." in call.op and not call.op.startswith("Tensor."))
+    why = "no rule for this operator" + ("; secateur.rule teaches one" if foreign else "")
     for value in call.tensors:
-        coupling.pin(call, "no rule for this operator", *coupling.axes(value))
+        coupling.pin(call, why, *coupling.axes(value))
     for out in call.outputs:
         coupling.set_fixed(out, call)
 

@@ -89,7 +89,7 @@ _RULES: dict[str, _Rule] = {}
 
 
 def rule(*names: str) -> Callable[[_Rule], _Rule]:
-    """Registers what an operation does with NaN, under its name without namespace, overload and trailing underscore."""
+    """Registers what an ATen operation does with NaN, under its name without overload and trailing underscore."""
 
     def register(rule: _Rule) -> _Rule:
         _RULES.update(dict.fromkeys(names, rule))
@@ -100,7 +100,7 @@ def rule(*names: str) -> Callable[[_Rule], _Rule]:
 
 @cache
 def _name(func: Any) -> str:
-    return str(func._schema.name).rpartition("::")[2].removesuffix("_")
+    return str(func._schema.name).removeprefix("aten::").removesuffix("_")
 
 
 def is_dead(tensor: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import partial
 from math import isnan, nan
 from typing import Any
 
@@ -80,6 +81,7 @@ def _proof(module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[st
     pruned = _copy(full)
     cut(pruned, plan)
     free = frozenset(plan.free_outputs or ())
+    own = next((parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()), torch.float32)
     with python_random_kept():
         before = _outputs(run_float64, full, args, kwargs, free)
         _mark_removed(full, plan)
@@ -90,7 +92,7 @@ def _proof(module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[st
                 f"The reference does not run ({type(error).__name__}: {error}); nothing is proven."
             ) from error
         try:
-            got = _outputs(run_float64, pruned, args, kwargs, free)
+            got = _outputs(partial(run_float64, own=own), pruned, args, kwargs, free)
         except Exception as error:
             raise ProofFailed(
                 f"The cut model does not run ({type(error).__name__}: {error}); leave the layer out with keep=[…], and "
