@@ -43,6 +43,15 @@ def test_a_warning_is_told_once_whatever_filters_libraries_set(capsys: pytest.Ca
     assert capsys.readouterr().err == "secateur: warning: It is read-only.\nsecateur: warning: It is large.\n"
 
 
+def test_the_help_has_no_types_in_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["secateur", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().out
+    assert "--version" in shown
+    assert "bool" not in shown
+
+
 def test_the_help_of_every_command_has_an_example_and_loads_nothing_heavy() -> None:
     code = (
         "import sys\n"

@@ -134,6 +134,29 @@ def test_int8_that_costs_too_much_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert all(np.array_equal(call[0], x) for call, x in zip(seen, expected, strict=True))
 
 
+def test_calibration_needs_no_labels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def unchanged(source: Path, target: Path, calibration: Any) -> None:
+        seen.extend(calibration)
+        target.write_bytes(source.read_bytes())
+
+    monkeypatch.setitem(FORMATS, "onnx", quantiser("onnx", unchanged))
+    images = torch.randn(8, 4, 4, 4)
+    exported = export(
+        ConvNet(),
+        images[:2],
+        tmp_path / "model.onnx",
+        int8=True,
+        calibration_data=[images[:4], images[4:]],
+        eval_data=DataLoader(blobs(8), 4),
+        progress=False,
+    )
+    assert exported.int8 is not None
+    assert exported.int8.calibration_examples == 8
+    assert np.array_equal(np.concatenate([call[0] for call in seen]), images.numpy())
+
+
 def test_batches_by_name_with_labels_and_a_config_beside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A metric that asks for the device and gives the model its labels, which the file does not take."""
     monkeypatch.chdir(tmp_path)

@@ -185,6 +185,7 @@ def test_training_alone(convnet: ConvNet, loaders: Loaders) -> None:
     result = secateur.train(convnet, 3, recipe=QUICK, progress=False, **loaders)
     assert [record.phase for record in result.records] == ["train"] * 3
     assert "nothing was pruned" in str(result)
+    assert "→" not in str(result), "nothing changed that could be told before and after"
 
 
 class WithLogits(nn.Module):

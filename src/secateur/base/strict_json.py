@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from secateur.base.errors import SecateurError
+from secateur.base.errors import SecateurError, UsageError
+from secateur.base.files import did_you_mean_path
 from secateur.base.records import Damaged, from_json
 from secateur.base.regular import MOST_BYTES, read_regular
 
@@ -56,7 +57,7 @@ def load_record(kind: type[T], path: str | Path) -> T:
     try:
         stored = read_json(Path(path))
     except FileNotFoundError:
-        raise SecateurError(f"There is no {what} {path}; check the path.") from None
+        raise UsageError(f"There is no {what} {path}; {did_you_mean_path(Path(path))}") from None
     except (OSError, ValueError) as error:
         raise SecateurError(f"{path} is not a readable {what} ({error}); save it again.") from error
     return read_record(kind, stored)

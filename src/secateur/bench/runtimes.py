@@ -83,8 +83,9 @@ def available_runtimes() -> list[str]:
     return [runtime.name for runtime in RUNTIMES.values() if not runtime.missing and runtime.obstacle() is None]
 
 
-def find_runtime(name: str) -> Runtime:
-    require_one_of("runtime", name, RUNTIMES)
+def find_runtime(name: str, besides: str = "") -> Runtime:
+    """`besides` is what else may be said in the place of a name, for the sentence about a typo."""
+    require_one_of("runtime", name, RUNTIMES, besides)
     runtime = RUNTIMES[name]
     if runtime.missing:
         raise UsageError(

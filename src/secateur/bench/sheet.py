@@ -185,7 +185,7 @@ def measure(
     named = {"model": models} if isinstance(models, nn.Module) else models
     _require_models(named)
     wanted = available_runtimes() if runtimes == "all" else [runtimes] if isinstance(runtimes, str) else runtimes
-    chosen = [find_runtime(name) for name in dict.fromkeys(wanted)]
+    chosen = [find_runtime(name, " or all") for name in dict.fromkeys(wanted)]
     # Rising, because a runtime that has run a large batch already holds the memory for a small one.
     sizes = sorted(set(_checked_batches(batches, example_inputs)))
     require_threads(threads)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from secateur.commands.command import Command
+from secateur.commands.command import Command, Commands
 from secateur.commands.demo import demo
 from secateur.commands.export import export
 from secateur.commands.hardware import hardware
@@ -20,6 +20,7 @@ from secateur.commands.report import report
 from secateur.commands.sensitivity import sensitivity
 
 app = typer.Typer(
+    cls=Commands,
     help="Prune PyTorch models and prove what each cut bought.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

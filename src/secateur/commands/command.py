@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+Shown = TypeVar("Shown", bound=TyperCommand | TyperGroup)
 
 _OTHERWISE_CALLED = {"amount": "--sparsity", "run_dir": "--out"}
 """Arguments of `secateur.prune` whose option has another name."""
@@ -21,6 +23,13 @@ _options: ContextVar[Mapping[str, str] | None] = ContextVar("_options", default=
 """Of the command that runs: how each of its parameters is written on the line."""
 
 
+class Commands(TyperGroup):
+    """All of them together."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super(Commands, _without_types(self, ctx)).format_help(ctx, formatter)
+
+
 class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         written = {str(each.name): max(each.opts, key=len) for each in self.params if each.param_type_name == "option"}
@@ -29,11 +38,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Without the types and ranges of the values: the descriptions tell them, and need the room."""
-        shown = copy(self)
-        shown.params = [_without_type(each) for each in self.get_params(ctx)]
-        shown.add_help_option = False  # it is among them
-        TyperCommand.format_help(shown, ctx, formatter)
+        super(Command, _without_types(self, ctx)).format_help(ctx, formatter)
 
 
 def as_typed(sentence: str) -> str:
@@ -66,6 +71,14 @@ def _speaking(options: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         _options.reset(before)
+
+
+def _without_types(command: Shown, ctx: Any) -> Shown:
+    """Help without the types and ranges of the values: the descriptions tell them, and need the room."""
+    shown = copy(command)
+    shown.params = [_without_type(each) for each in command.get_params(ctx)]
+    shown.add_help_option = False  # it is among them
+    return shown
 
 
 def _without_type(parameter: Any) -> Any:

@@ -1,15 +1,20 @@
-"""The inputs that int8 ranges are found on: what the metric gives the model for the first examples of the data."""
+"""The inputs that int8 ranges are found on: what the metric gives the model for the first examples of the data.
+
+An accuracy needs labels, and calibration does not: for it, each batch is given to the model by itself.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from secateur.base import UsageError, batch_of, input_tensors
 from secateur.formats.file_model import FileModel, evaluate
-from secateur.loop import Metric
+from secateur.loop import Metric, accuracy, outputs_and_labels
 
 EXAMPLES = 300
 """More hardly change a range; these take seconds."""
@@ -38,11 +43,17 @@ class _Listener(FileModel):
         return super().forward(*args, **kwargs)
 
 
+def _without_labels(model: nn.Module, data: Iterable[Any]) -> float:
+    for batch in data:
+        outputs_and_labels(model, batch)
+    return 0.0
+
+
 def calibration_inputs(model: FileModel, data: Any, metric: Metric) -> tuple[Calibration, int]:
     """The calls, and how many examples they hold."""
     listener = _Listener(model)
     with suppress(_Enough):
-        evaluate(listener, data, metric)
+        evaluate(listener, data, _without_labels if metric is accuracy else metric)
     if not listener.calls:
         raise UsageError("The metric never calls the model on the calibration data; check that they are not empty.")
     return listener.calls, listener.examples

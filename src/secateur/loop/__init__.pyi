@@ -21,5 +21,6 @@ from secateur.loop.task import accuracy as accuracy
 from secateur.loop.task import calling_as as calling_as
 from secateur.loop.task import classification_loss as classification_loss
 from secateur.loop.task import name_of_metric as name_of_metric
+from secateur.loop.task import outputs_and_labels as outputs_and_labels
 from secateur.loop.task import require_batches as require_batches
 from secateur.loop.task import require_number as require_number

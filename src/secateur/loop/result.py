@@ -221,7 +221,9 @@ class Result(History):
     def __str__(self) -> str:
         before, after = self.size_before, self.size_after
         size = f"{after.parameters:,} parameters, {before.nonzeros:,} → {after.nonzeros:,} of them non-zero"
-        if self.plan is not None:
+        if not self.pruned:
+            size = f"{after.parameters:,} parameters"
+        elif self.plan is not None:
             macs = f", MACs of one example {self.plan.macs[0]:,} → {self.plan.macs[1]:,}"
             size = f"{before.parameters:,} → {after.parameters:,} parameters{macs}"
         met = [str(self.plan.outcome)] if self.plan and self.plan.outcome else []

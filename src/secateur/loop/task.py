@@ -89,7 +89,7 @@ def require_loss(value: Any) -> Tensor:
 def classification_loss(model: nn.Module, batch: Any) -> Tensor:
     """Cross-entropy of an (inputs, labels) batch or of a dict that holds labels; where the model computes a loss of its
     own for such a dict, that."""
-    outputs, labels = _outputs_and_labels(model, batch)
+    outputs, labels = outputs_and_labels(model, batch)
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if isinstance(batch, Mapping) and isinstance(loss, Tensor):
         return loss
@@ -126,7 +126,7 @@ def count_correct(model: nn.Module, data: Iterable[Any]) -> Iterable[Tensor]:
     """For each batch, which examples are classified correctly."""
     with torch.no_grad():
         for batch in data:
-            outputs, labels = _outputs_and_labels(model, batch)
+            outputs, labels = outputs_and_labels(model, batch)
             if labels is None:
                 raise UsageError(
                     "A batch of the evaluation data holds no labels to count by; give some, or write a metric of your "
@@ -165,7 +165,8 @@ def require_batches(name: str, data: Any) -> None:
         raise UsageError(f"{name} is empty; check the dataset and drop_last.")
 
 
-def _outputs_and_labels(model: nn.Module, batch: Any) -> tuple[Any, Tensor | None]:
+def outputs_and_labels(model: nn.Module, batch: Any) -> tuple[Any, Tensor | None]:
+    """What the model makes of a batch of the usual kinds, and the labels in it, if there are any."""
     if isinstance(batch, Mapping):
         return _called_with(model, batch)
     if isinstance(batch, tuple | list) and len(batch) == 2:
