@@ -18,6 +18,7 @@ from secateur.capture.expressions import evaluate as evaluate
 from secateur.capture.expressions import expression_of as expression_of
 from secateur.capture.expressions import leaves_of as leaves_of
 from secateur.capture.expressions import substitute as substitute
+from secateur.capture.forward import Leaf as Leaf
 from secateur.capture.forward import capture as capture
 from secateur.capture.forward import recorded as recorded
 from secateur.capture.forward import state_tensors as state_tensors
@@ -39,5 +40,6 @@ from secateur.capture.trace import Output as Output
 from secateur.capture.trace import SizeUse as SizeUse
 from secateur.capture.trace import Trace as Trace
 from secateur.capture.trace import Value as Value
+from secateur.capture.trace import looks_at_values_of as looks_at_values_of
 from secateur.capture.trace import numbers_of as numbers_of
 from secateur.capture.wrapper_bodies import SeesInside as SeesInside

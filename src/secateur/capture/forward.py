@@ -78,7 +78,7 @@ def capture(
         conjured=recorder.conjured,
         untouched=recorder.untouched(),
         visible=recorder.visible,
-        data_dependent=recorder.data_dependent,
+        views=recorder.views,
         example_calls=example_calls,
         training_failed=recorder.training_failed,
     )

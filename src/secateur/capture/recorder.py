@@ -32,6 +32,7 @@ ESCAPES = frozenset("numpy __array__ tolist __dlpack__ data_ptr".split())
 _LITERALS = frozenset(("lift_fresh", "lift_fresh_copy", "detach", "_to_copy"))
 
 _LOOKS_AT_VALUES = frozenset(("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "unique", "_unique2"))
+_SHAPED_BY_VALUES = frozenset((torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape))
 
 # torch's own modules that compare sizes only to choose a kernel, which no active mode lets them choose.
 _CHOOSE_FAST_PATHS = frozenset(("torch.nn.modules.activation", "torch.nn.modules.transformer"))
@@ -64,6 +65,10 @@ class Operator:
     written: tuple[int, ...]
     """The positions of arguments that the operator writes to."""
     pointwise: bool
+    looks: bool
+    """Whether it tells Python values, or makes a result whose shape they decide."""
+    viewed: str
+    """The argument whose memory the result shows; "" where it gets its own."""
 
 
 @cache
@@ -77,11 +82,14 @@ def operator(op: Any) -> Operator:
         for i, argument in enumerate(arguments)
         if argument.name in statistics or (argument.alias_info and argument.alias_info.is_write)
     )
+    viewed = (argument.name for argument in arguments if argument.alias_info and not argument.alias_info.is_write)
     return Operator(
         name,
         {argument.name: argument.default_value for argument in arguments},
         tuple(written),
         torch.Tag.pointwise in op.tags,
+        name in _LOOKS_AT_VALUES or not _SHAPED_BY_VALUES.isdisjoint(op.tags),
+        next(viewed, ""),
     )
 
 
@@ -95,7 +103,7 @@ class CallRecorder(TorchDispatchMode):
         self.conjured: dict[int, list[Value]] = {}
         self.touched: set[int] = set()
         self.visible: dict[str, set[int]] = {}
-        self.data_dependent = False
+        self.views: dict[int, int] = {}
         self.training_failed = False
         self.module_stack: list[str] = [""]
         self.muted = False
@@ -130,11 +138,15 @@ class CallRecorder(TorchDispatchMode):
         op_name = name or (known.name if known else "")
         bound = bound_arguments(op, args, kwargs) if op is not None else {str(i): item for i, item in enumerate(args)}
         inputs = {key: self._as_values(item, op_name) for key, item in bound.items()}
-        self.data_dependent |= op_name in _LOOKS_AT_VALUES
         outputs = tuple(self._output_value(item) for item in _flat(out))
         pointwise = known is not None and known.pointwise
         hidden = self.functions_running == 0
-        self.calls.append(OpCall(len(self.calls), op_name, inputs, outputs, self.module_stack[-1], pointwise, hidden))
+        looks = name.removeprefix("Tensor.") in ESCAPES if known is None else known.looks and _by_values(inputs)
+        module = self.module_stack[-1]
+        self.calls.append(OpCall(len(self.calls), op_name, inputs, outputs, module, pointwise, hidden, looks))
+        if known and isinstance(whole := inputs.get(known.viewed), Value):
+            root = self.views.get(whole.index, whole.index)
+            self.views.update({part.index: root for part in outputs if part is not None and part.index != root})
 
     def value(self, tensor: Tensor, first_use: str = "") -> Value:
         """The value of a tensor; one that no recorded call made is a constant."""
@@ -236,7 +248,6 @@ class FunctionRecorder(SeesInside):
                 shape = args[0].shape
             return prod(self._with_origin(args[0], shape))
         if name in ESCAPES:
-            self.recorder.data_dependent = True
             self.recorder.emit(None, args, {}, None, name=f"Tensor.{name}")
         if name == "__len__":  # Python makes a plain int of it, whose origin would be lost
             self._note_length(args[0])
@@ -343,6 +354,12 @@ def _moves_nothing(tensor: Tensor, size: Sequence[int], stride: Sequence[int], o
     if tuple(size) != tuple(tensor.shape) or offset not in (None, tensor.storage_offset()):
         return False
     return all(length == 1 or old == new for length, old, new in zip(size, tensor.stride(), stride, strict=True))
+
+
+def _by_values(inputs: Mapping[str, Any]) -> bool:
+    """Indexing by numbers gives as many coordinates as there are numbers; only a mask gives as many as it says."""
+    indices = [value for value in inputs.get("indices") or () if value is not None]
+    return not indices or any(value.boolean for value in indices)
 
 
 def _flat(tree: Any) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -60,6 +60,8 @@ class OpCall:
     pointwise: bool
     hidden: bool = False
     """Made outside any torch function that Python called, by TorchScript for example: its sizes cannot be traced."""
+    looks: bool = False
+    """It told Python values, or values decided the shape of its result."""
 
     def __getitem__(self, name: str) -> Any:
         return self.args.get(name)
@@ -119,12 +121,17 @@ class Trace:
     """Parameters and buffers that no pass read."""
     visible: Mapping[str, Set[int]] = field(default_factory=dict)
     """By module, the values that passed in or out of it or of a module that it called."""
-    data_dependent: bool = False
-    """Whether Python code looked at the values of tensors, so that another input may take another way."""
+    views: Mapping[int, int] = field(default_factory=dict)
+    """By the index of a view, the index of the value whose memory it shows."""
     training_failed: bool = False
     """Whether the model could not be run in training mode, so that what only training reads is unknown."""
     example_calls: int = 0
     """The calls of the example pass; those after them are of a pass in training mode."""
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether any pass looked at values, of inputs or of weights, so that another input may take another way."""
+        return any(call.looks for call in self.calls)
 
 
 def numbers_of(calls: Sequence[OpCall]) -> frozenset[str]:
@@ -135,6 +142,28 @@ def numbers_of(calls: Sequence[OpCall]) -> frozenset[str]:
         for name, item in call.args.items()
         if isinstance(item, float) or (isinstance(item, int) and name in _OPERANDS)
     )
+
+
+def looks_at_values_of(
+    sources: Iterable[Value],
+    calls: Sequence[OpCall],
+    views: Mapping[int, int],
+    conjured: Mapping[int, Sequence[Value]],
+) -> bool:
+    """Whether calls look at values that were computed from `sources`. What no recorded call made may be, too."""
+
+    def memories(values: Iterable[Value | None]) -> set[int]:
+        return {views.get(value.index, value.index) for value in values if value is not None}
+
+    looks = [call.index for call in calls if call.looks]
+    derived = memories(sources)
+    for call in calls[: looks[-1] + 1 if looks else 0]:
+        derived |= memories(conjured.get(call.index, ()))
+        if not derived.isdisjoint(memories(call.tensors)):
+            if call.looks:
+                return True
+            derived |= memories(call.outputs)
+    return False
 
 
 def values_in(tree: Any) -> Iterator[Value]:

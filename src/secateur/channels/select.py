@@ -13,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from secateur.base import Amount, LeftAlone, UsageError, first_match, matches_any, parse_amount, require_known, some_of
-from secateur.capture import Attribute, numbers_of
+from secateur.capture import Attribute, Trace, looks_at_values_of, numbers_of
 from secateur.channels.budget import NO_UNITS, Budget, choose_steps, lowest_units
 from secateur.channels.costs import Costs, macs_of, parameters_of
 from secateur.channels.dissection import Dissection
@@ -180,27 +180,29 @@ def plan_of(
     trace, free = dissection.trace, dissection.coupling.free_outputs
     costs = (parameters_of(dissection, module), macs_of(dissection))
     parameters, macs = ((round(cost.total({})), round(cost.total(selection.shares))) for cost in costs)
+    tensors = _tensor_cuts(selection, dissection)
     return Plan(
-        tensors=_tensor_cuts(selection, dissection),
+        tensors=tensors,
         attributes={key: (trace.attributes[key], value) for key, value in selection.attributes.items()},
         groups=tuple(_group_cuts(selection, dissection, costs)),
         left_alone=selection.left_alone,
         parameters=parameters,
         macs=macs,
-        output_shapes=_output_shapes(dissection),
+        output_shapes=tuple(output.value.shape for output in trace.outputs if not output.in_training),
         free_outputs=tuple(output.path for output in free if not output.in_training) or None,
         scope=scope,
         score=score,
+        looks_at_weights=_looks_at_weights(trace, tensors) or None,
         example_form=form_of(example_inputs),
         example_inputs=example_inputs,
         constants=numbers_of(trace.calls[: trace.example_calls]),
     )
 
 
-def _output_shapes(dissection: Dissection) -> tuple[tuple[int, ...], ...]:
-    """Of the example pass; none where they depend on the data, and thus on the weights."""
-    outputs = () if dissection.trace.data_dependent else dissection.trace.outputs
-    return tuple(output.value.shape for output in outputs if not output.in_training)
+def _looks_at_weights(trace: Trace, tensors: Mapping[str, TensorCut]) -> bool:
+    """Whether the example pass looks at values that follow from the weights which are cut."""
+    weights = [leaf for leaf in trace.leaves if leaf.kind in ("parameter", "buffer") and leaf.name in tensors]
+    return looks_at_values_of(weights, trace.calls[: trace.example_calls], trace.views, trace.conjured)
 
 
 def _tensor_cuts(selection: Selection, dissection: Dissection) -> dict[str, TensorCut]:

@@ -39,6 +39,7 @@ from secateur.plans.group_table import GroupRow, group_lines
 from secateur.plans.outcome import Outcome
 
 _MOST_NUMBERS = 1 << 31
+_LOOKS = "unless proven, only run once before the cut: the model looks at values that its weights make"
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class Plan:
     macs: tuple[Count, Count]
     """Multiply-adds of one example, before and after."""
     output_shapes: tuple[Shape, ...] = ()
-    """Of the example pass, before the cut; empty where the data decides them."""
+    """Of the example pass, before the cut; earlier versions left them out where the code looks at data."""
     free_outputs: tuple[Label, ...] | None = field(default=None, metadata=IF_THERE)
     """Those that may change their shape, by key, field or index, such as "1.feats.0"; None where all keep theirs."""
     scope: str = "layer"
@@ -154,6 +155,9 @@ class Plan:
     """How the target was met, if there was one."""
     rounding: str | None = field(default=None, metadata=IF_THERE)
     """To which multiples the study of a machine rounded what is left, if it did."""
+    looks_at_weights: bool | None = field(default=None, metadata=IF_THERE)
+    """Whether the code looks at values that follow from weights which are cut; None where it does not, so far as is
+    known."""
     example_form: Annotated[Form | None, StoredAs(to_json, read_form)] = field(
         default=None, compare=False, repr=False, metadata=IF_THERE
     )
@@ -176,8 +180,9 @@ class Plan:
         met = [str(self.outcome)] if self.outcome else []
         free = [f"outputs that may change their shape: {some_of(self.free_outputs, 8)}"] if self.free_outputs else []
         rounding = [self.rounding] if self.rounding else []
+        looks = [_LOOKS] if self.looks_at_weights else []
         left_alone = wrapped(left_alone_lines(self.left_alone))
-        return joined_lines([*wrapped([*head, *met, *free, *rounding]), *group_lines(rows, "−"), *left_alone])
+        return joined_lines([*wrapped([*head, *met, *free, *rounding, *looks]), *group_lines(rows, "−"), *left_alone])
 
     def then(self, later: Plan) -> Plan:
         """One plan that does what this one and then `later`, made for the model it leaves, do one after the other."""
@@ -200,6 +205,7 @@ class Plan:
             outcome=_composed(self.outcome, later.outcome),
             free_outputs=tuple(dict.fromkeys([*(self.free_outputs or ()), *(later.free_outputs or ())])) or None,
             rounding=later.rounding or self.rounding,
+            looks_at_weights=later.looks_at_weights or self.looks_at_weights,
             example_form=self.example_form,
             example_inputs=self.example_inputs,
             constants=self.constants,

@@ -13,7 +13,7 @@ from secateur.base import SecateurWarning, UsageError
 from secateur.plans import Masks, Plan
 from secateur.surgery.config_search import with_configs
 from secateur.surgery.cutting import cut
-from secateur.surgery.proof.dry_run import dry_run, is_cheap_to_prove, with_stand_ins
+from secateur.surgery.proof.dry_run import dry_run, is_cheap_to_prove, with_inputs
 from secateur.surgery.proof.verifying import NotProvable
 from secateur.surgery.proof.verifying import verify as prove
 from secateur.surgery.zeroing import zero_pruned
@@ -46,8 +46,10 @@ def apply(
             an earlier version wrote it or they are more than tensors, numbers and text, pass them.
     """
     if isinstance(plan, Plan):
-        given = plan if example_inputs is None else replace(plan, example_inputs=example_inputs)
-        whole, reason = checked(model, given, verify)
+        if example_inputs is not None:
+            given = replace(plan, example_inputs=example_inputs)
+            plan = with_inputs(model, plan, example_inputs) if verify is None else given
+        whole, reason = checked(model, plan, verify)
         cut(model, whole, optimizer)
         warn_about_config(reason)
         return model
@@ -68,7 +70,7 @@ def checked(model: nn.Module, plan: Plan, verify: bool | None = None) -> tuple[P
     if verify:
         prove(model, whole)
     elif verify is None:
-        _rehearse(model, whole if whole.example_inputs is not None else with_stand_ins(model, whole))
+        _rehearse(model, whole if whole.example_inputs is not None else with_inputs(model, whole))
     return whole, reason
 
 

@@ -22,7 +22,7 @@ from secateur.base import UsageError, matches_any, some_of, unwrap
 from secateur.capture import Attribute, quiet, read_attribute, with_numbers, write_attributes
 from secateur.plans import GroupCut, Plan
 from secateur.surgery.cutting import named_tensors, require_fit
-from secateur.surgery.proof.dry_run import computes_alike, with_stand_ins
+from secateur.surgery.proof.dry_run import computes_alike, with_inputs
 
 # A config has a few widths for all layers; a model with more of them has widths of its own in each.
 _MOST_CHANGES = 8
@@ -100,7 +100,7 @@ def _is_within(path: str, outer: str) -> bool:
 def _is_harmless(module: nn.Module, plan: Plan, sizes: Sizes) -> bool:
     """Whether the cut model computes the same with other numbers in its configs and modules."""
     try:
-        tried = plan if plan.example_inputs is not None else with_stand_ins(module, plan)
+        tried = plan if plan.example_inputs is not None else with_inputs(module, plan)
     except UsageError:
         raise NotExpressible("what a new config changes cannot be tried out; pass example_inputs=… to apply") from None
     return computes_alike(module, tried, replace(tried, attributes={**sizes, **tried.attributes}))

@@ -57,7 +57,7 @@ def cut_state(optimizer: Optimizer, cuts: dict[Tensor, TensorCut]) -> None:
         shaped = [value for value in state.values() if isinstance(value, Tensor) and value.dim() > 0]
         if all(tuple(value.shape) == tensor_cut.shape for value in shaped):
             carried[parameter] = {
-                key: _selected(value, tensor_cut) if isinstance(value, Tensor) and value.dim() > 0 else value
+                key: selected(value, tensor_cut) if isinstance(value, Tensor) and value.dim() > 0 else value
                 for key, value in state.items()
             }
         else:
@@ -126,7 +126,7 @@ def _cut_tensor(tensor: Tensor, tensor_cut: TensorCut, undo: list[Callable[[], N
         _cut_axis(tensor, axis, kept, undo)
     if grad is not None:
         undo.append(lambda: setattr(tensor, "grad", None))
-        tensor.grad = _selected(grad, tensor_cut)
+        tensor.grad = selected(grad, tensor_cut)
 
 
 def _cut_axis(tensor: Tensor, axis: int, kept: np.ndarray, undo: list[Callable[[], None]]) -> None:
@@ -168,7 +168,8 @@ def _replace_data(tensor: Tensor, data: Tensor) -> None:
         tensor.data = data
 
 
-def _selected(tensor: Tensor, tensor_cut: TensorCut) -> Tensor:
+def selected(tensor: Tensor, tensor_cut: TensorCut) -> Tensor:
+    """What stays of a tensor, in memory of its own."""
     layout = _layout(tensor)
     with torch.no_grad():
         for axis, kept in tensor_cut.kept.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,22 +19,27 @@ from secateur.base import (
     batch_of,
     copied,
     evaluating,
+    explaining,
     in_brief,
     tensors_by_path,
+    tensors_in,
     uninterrupted,
     unwrap,
 )
 from secateur.capture import (
     CallRecorder,
+    Leaf,
+    looks_at_values_of,
     numbers_of,
     plain_execution,
     python_random_kept,
     recorded,
+    state_tensors,
     unchanged,
     write_attributes,
 )
-from secateur.plans import Plan, inputs_of_form
-from secateur.surgery.cutting import named_tensors, require_fit
+from secateur.plans import Plan, TensorCut, inputs_of_form
+from secateur.surgery.cutting import named_tensors, require_fit, selected
 from secateur.surgery.proof.verifying import ProofFailed
 
 _CHEAP_PARAMETERS = 5_000_000
@@ -48,8 +54,9 @@ def is_cheap_to_prove(model: nn.Module, plan: Plan) -> bool:
     return not on_meta and numbers <= _CHEAP_PARAMETERS and macs <= _CHEAP_MACS
 
 
-def with_stand_ins(model: nn.Module, plan: Plan) -> Plan:
-    """A plan of a file with inputs of the form that it holds, on which the model runs as it is.
+def with_inputs(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Plan:
+    """The plan to be checked on these inputs, or on inputs of the form that its file holds, with what the whole model
+    makes of them.
 
     Where the whole model would not run, nothing could be said of the cut one: that is refused, as is a file without a
     form, so that a forger cannot leave the check out.
@@ -57,20 +64,22 @@ def with_stand_ins(model: nn.Module, plan: Plan) -> Plan:
     module = unwrap(model)
     tensors = named_tensors(module)
     require_fit(module, tensors, plan)
-    if plan.example_form is None:
+    if example_inputs is None and plan.example_form is None:
         raise UsageError(
             "The plan's file does not say what the model is called with, so the cut cannot be tried out first; "
             "pass example_inputs=…, or verify=False to cut without a check."
         )
     try:
-        made = replace(plan, example_inputs=inputs_of_form(plan.example_form, _device(tensors)))
-        _run_on_stand_ins(module, tensors, replace(made, tensors={}, attributes={}), solid=False)
+        inputs = inputs_of_form(plan.example_form, _device(tensors)) if example_inputs is None else example_inputs
+        made = replace(plan, example_inputs=inputs)
+        whole = _run_whole(module, tensors, made)
     except Exception as error:
+        which = "inputs of the form that the plan was made with" if example_inputs is None else "the example inputs"
         raise UsageError(
-            f"The model does not run on inputs of the form that the plan was made with ({in_brief(error)}); "
+            f"The model does not run on {which} ({in_brief(error)}); "
             "pass example_inputs=… that it takes, or verify=False to cut without a check."
         ) from error
-    return made
+    return replace(made, output_shapes=tuple(shape for _, shape in whole.shapes), constants=whole.numbers)
 
 
 def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
@@ -81,45 +90,62 @@ def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
     device = _device(named_tensors(unwrap(model)))
     try:
         dry_run(model, replace(plan, example_inputs=inputs_of_form(plan.example_form, device)))
-    except ProofFailed as error:
+    except ProofFailed:  # perhaps because inputs of other values give outputs of other shapes
         with suppress(UsageError):
-            with_stand_ins(model, plan)
-            reason = in_brief(error.__cause__ or error)
-            raise SecateurError(f"The stored plan makes no model that runs ({reason}); save it again.") from error
+            made = with_inputs(model, plan)
+            with explaining("The stored plan makes no model that runs", "save it again.", SecateurError):
+                dry_run(model, made)
 
 
 def dry_run(model: nn.Module, plan: Plan) -> None:
     """Refuses a plan with which the code would not run, or would give outputs that count another shape.
 
     Each cut weight is played by a single number, expanded to the new shape: that needs no memory, and the time of one
-    pass of the cut model. A plan that was just made is not tried out on the meta device, where code that looks at data
-    cannot run, nor where the data decides what is computed; one of a file has to run all the same.
+    pass of the cut model. Code that looks at values which follow from those weights, as to find the experts that a
+    router chose, is run on the weights themselves, cut. Then values may decide the shapes of outputs, and numbers in
+    the arithmetic, and only the numbers of axes are compared.
     """
     module = unwrap(model)
     tensors = named_tensors(module)
     require_fit(module, tensors, plan)
-    if plan.constants is not None and (not plan.output_shapes or _device(tensors).type == "meta"):
-        return
     try:
-        out, numbers = _tried(module, tensors, plan)
+        run = _tried(module, tensors, plan)
     except Exception as error:
+        if _device(tensors).type == "meta" and not _runs_whole(module, tensors, plan):
+            return  # code that looks at data cannot run there, cut or not
         raise ProofFailed(
             f"The cut model would not run ({type(error).__name__}: {error}); nothing was cut. "
             "Leave the layer out with keep=[…], and tell us about the model."
         ) from error
-    _require_same_shapes(plan, out)
-    _require_no_new_numbers(plan, numbers)
+    _require_same_shapes(plan, run)
+    if not run.looked:
+        _require_no_new_numbers(plan, run.numbers)
 
 
-def _require_same_shapes(plan: Plan, out: Any) -> None:
+@dataclass(frozen=True)
+class _Run:
+    """What a pass of the cut model showed."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    """Of the outputs, with their paths."""
+    numbers: frozenset[str]
+    """In the arithmetic."""
+    looked: bool
+    """Whether the code looked at values that follow from the cut weights."""
+
+
+def _require_same_shapes(plan: Plan, run: _Run) -> None:
     """Of the outputs that count, where they are known."""
-    found = [(path, tuple(tensor.shape)) for path, tensor in tensors_by_path(out)]
-    free = plan.free_outputs or ()
-    same = [path in free or shape == dense for (path, shape), dense in zip(found, plan.output_shapes, strict=False)]
-    if plan.output_shapes and not (all(same) and len(found) == len(plan.output_shapes)):
-        shapes = tuple(shape for _, shape in found)
+    expected, free = plan.output_shapes, plan.free_outputs or ()
+    if run.looked:
+        same = [len(shape) == len(dense) for (_, shape), dense in zip(run.shapes, expected, strict=False)]
+    else:
+        same = [path in free or shape == dense for (path, shape), dense in zip(run.shapes, expected, strict=False)]
+        same.append(len(run.shapes) == len(expected))
+    if expected and not all(same):
         raise ProofFailed(
-            f"The cut model would give outputs of shapes {shapes} instead of {plan.output_shapes}; nothing was cut."
+            f"The cut model would give outputs of shapes {tuple(shape for _, shape in run.shapes)} instead of "
+            f"{expected}; nothing was cut."
         )
 
 
@@ -133,18 +159,30 @@ def computes_alike(module: nn.Module, plan: Plan, other: Plan) -> bool:
     """Whether two plans that cut the same tensors leave code that does the same, as far as a dry run shows."""
     tensors = named_tensors(module)
     try:
-        (out, numbers), (other_out, other_numbers) = (_tried(module, tensors, each) for each in (plan, other))
+        return _tried(module, tensors, plan) == _tried(module, tensors, other)
     except Exception:  # whatever the code meets
         return False
-    shapes, other_shapes = ([(at, tensor.shape) for at, tensor in tensors_by_path(each)] for each in (out, other_out))
-    return shapes == other_shapes and numbers == other_numbers
 
 
-def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> tuple[Any, frozenset[str]]:
-    try:
-        return _run_on_stand_ins(module, tensors, plan, solid=False)
-    except Exception:  # some kernels refuse tensors whose numbers are all one place in memory
-        return _run_on_stand_ins(module, tensors, plan, solid=True)
+def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> _Run:
+    for stand_in in (_one_number, _solid):  # some kernels refuse tensors whose numbers are all one place in memory
+        with suppress(Exception):
+            run = _run(module, tensors, plan, stand_in)
+            if not run.looked:
+                return run
+            break
+    return _run(module, tensors, plan, selected)
+
+
+def _runs_whole(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> bool:
+    with suppress(Exception):
+        _run_whole(module, tensors, plan)
+        return True
+    return False
+
+
+def _run_whole(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> _Run:
+    return _run(module, tensors, replace(plan, tensors={}, attributes={}), selected)
 
 
 def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
@@ -158,26 +196,34 @@ def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
         )
 
 
-def _run_on_stand_ins(
-    module: nn.Module, tensors: dict[str, Tensor], plan: Plan, solid: bool
-) -> tuple[Any, frozenset[str]]:
-    """The outputs of the cut model, and the numbers in its arithmetic."""
-    by_identity = {
-        id(tensors[name]): _stand_in(tensors[name], cut.new_shape, solid) for name, cut in plan.tensors.items()
-    }
-    every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
+def _run(
+    module: nn.Module, tensors: dict[str, Tensor], plan: Plan, stand_in: Callable[[Tensor, TensorCut], Tensor]
+) -> _Run:
+    """One pass of the cut model, in which each cut weight is played by what `stand_in` makes of it."""
+    cut = {id(tensors[name]): stand_in(tensors[name].detach(), how) for name, how in plan.tensors.items()}
+    every_name = {name: cut[id(tensor)] for name, tensor in tensors.items() if id(tensor) in cut}
     args, kwargs = copied(*as_call(plan.example_inputs))
     if _device(tensors).type == "meta":
         args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
-    recorder = CallRecorder([])
+    weights: list[Leaf] = [(tensor, "parameter", ()) for tensor in cut.values()]
+    inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
+    recorder = CallRecorder([*weights, *state_tensors(module), *inputs])
     with uninterrupted(patience=1), evaluating(module), unchanged(module), python_random_kept(), plain_execution():
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
-        with recorded(module, recorder):
-            out = functional_call(module, every_name, args, kwargs, tie_weights=False)
-    return out, numbers_of(recorder.calls)
+        try:
+            with recorded(module, recorder):
+                out = functional_call(module, every_name, args, kwargs, tie_weights=False)
+        finally:
+            recorder.restore_overwritten()
+    shapes = tuple((path, tuple(tensor.shape)) for path, tensor in tensors_by_path(out))
+    played = recorder.leaves[: len(weights)]
+    looked = looks_at_values_of(played, recorder.calls, recorder.views, recorder.conjured)
+    return _Run(shapes, numbers_of(recorder.calls), looked)
 
 
-def _stand_in(tensor: Tensor, shape: tuple[int, ...], solid: bool) -> Tensor:
-    if solid:
-        return tensor.detach().new_full(shape, 0.01)
-    return tensor.detach().new_full((1,) * len(shape), 0.01).expand(shape)
+def _one_number(tensor: Tensor, cut: TensorCut) -> Tensor:
+    return tensor.new_full((1,) * len(cut.shape), 0.01).expand(cut.new_shape)
+
+
+def _solid(tensor: Tensor, cut: TensorCut) -> Tensor:
+    return tensor.new_full(cut.new_shape, 0.01)

@@ -70,6 +70,8 @@ class Float64(DecomposingMode):
             lift = _lifted_dtype if _keeps_tensors(func, args, kwargs) else _lifted_leaf
             args, kwargs = tree_map(lift, (args, kwargs))
             return self._run(func, args, kwargs)
+        if func is torch.ops.aten.full.default and kwargs.get("dtype") is None and isinstance(args[1], float):
+            kwargs = {**kwargs, "dtype": torch.float64}  # the least number of float64 does not fit into float32
         # `torch.zeros(3)` and a quotient of integers carry no dtype that could be replaced: they take the default,
         # which holds for all threads and so stays as it is.
         out = self._run(func, args, kwargs)

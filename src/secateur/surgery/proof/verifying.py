@@ -83,9 +83,9 @@ def _proof(module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[st
     free = frozenset(plan.free_outputs or ())
     own = next((parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()), torch.float32)
     with python_random_kept():
-        before = _outputs(run_float64, full, args, kwargs, free)
-        _mark_removed(full, plan)
         try:
+            before = _outputs(run_float64, full, args, kwargs, free)
+            _mark_removed(full, plan)
             expected = _outputs(run_reference, full, args, kwargs, free)
         except Exception as error:
             raise NotProvable(
