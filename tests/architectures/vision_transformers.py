@@ -175,6 +175,60 @@ class Swin(nn.Module):
         return self.head(x.mean(dim=(1, 2)))
 
 
+class TokenPool(nn.Module):
+    """A depthwise convolution over the places of each head; the class token passes beside it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.pool = nn.Conv2d(width, width, 3, 2, 1, groups=width, bias=False)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor, side: int) -> Tensor:
+        token, x = torch.tensor_split(x, indices=(1,), dim=2)
+        b, heads, _, width = x.shape
+        x = self.pool(x.transpose(2, 3).reshape(b * heads, width, side, side))
+        return self.norm(torch.cat((token, x.reshape(b, heads, width, -1).transpose(2, 3)), dim=2))
+
+
+class PoolingAttention(nn.Module):
+    """Attention whose queries, keys and values are pooled, with the pooled queries as a shortcut."""
+
+    def __init__(self, dim: int, heads: int = 4) -> None:
+        super().__init__()
+        self.heads, self.head_dim, self.dim = heads, dim // heads, dim
+        self.scale = self.head_dim**-0.5
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.pools = nn.ModuleList(TokenPool(self.head_dim) for _ in range(3))
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, side: int) -> Tensor:
+        b, n, _ = x.shape
+        parts = self.qkv(x).reshape(b, n, 3, self.heads, self.head_dim).transpose(1, 3).unbind(dim=2)
+        q, k, v = (pool(part, side) for pool, part in zip(self.pools, parts, strict=True))
+        x = (self.scale * q @ k.transpose(2, 3)).softmax(-1) @ v
+        x[:, :, 1:, :] += q[:, :, 1:, :]
+        return self.proj(x.transpose(1, 2).reshape(b, -1, self.dim))
+
+
+@architecture("mvit", images())
+class MViT(nn.Module):
+    """Multiscale attention: places are pooled from block to block."""
+
+    def __init__(self, dim: int = 32) -> None:
+        super().__init__()
+        self.patch_embed = PatchEmbed(dim)
+        self.cls_token = nn.Parameter(torch.randn(1, 1, dim) * 0.2)
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
+        self.attention, self.mlp = PoolingAttention(dim), Mlp(dim, 64)
+        self.head = nn.Linear(dim, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch_embed(x)
+        x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1), x), dim=1)
+        x = self.attention(self.norms[0](x), 4)
+        return self.head((x + self.mlp(self.norms[1](x)))[:, 0])
+
+
 class MixerBlock(nn.Module):
     """An MLP over tokens, then one over channels."""
 

@@ -148,9 +148,9 @@ def layer_norm(choose: Choice) -> Made:
 
 @block
 def activation(choose: Choice) -> Made:
-    if choose.number % 5 == 0:
+    function = choose.one_of(nn.PReLU, F.relu, F.gelu, F.hardswish, torch.tanh, lambda x: x.clamp(-1, 1))
+    if function is nn.PReLU:
         return Made(Block(lambda m, x: m.layer0(x), nn.PReLU(choose.c)), choose.c)
-    function = choose.one_of(F.relu, F.gelu, F.hardswish, torch.tanh, lambda x: x.clamp(-1, 1))
     return Made(Block(lambda m, x: function(x)), choose.c)
 
 

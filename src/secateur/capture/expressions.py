@@ -26,6 +26,7 @@ OPERATORS: dict[str, Callable[[int, int], int]] = {
     "//": operator.floordiv,
     "%": operator.mod,
 }
+_NEUTRAL = {"+": 0, "-": 0, "*": 1, "//": 1}
 
 
 class Listener(Protocol):
@@ -188,12 +189,20 @@ def attributes_of(expression: Expression) -> set[Attribute]:
 
 
 def substitute(expression: Expression, replace: Callable[[Expression], Expression]) -> Expression:
-    """The expression with every leaf replaced, folded where both sides of an operator are constants."""
+    """The expression with every leaf replaced, folded where both sides of an operator are constants or the same, or one
+    side changes nothing: with a batch of one, `batch * heads` is `heads`."""
     if expression[0] not in OPERATORS:
         return replace(expression)
     left, right = substitute(expression[1], replace), substitute(expression[2], replace)
     if left[0] == right[0] == "constant" and not (expression[0] in ("//", "%") and right[1] == 0):
         return constant(OPERATORS[expression[0]](left[1], right[1]))
+    if expression[0] == "//" and left == right:
+        return constant(1)
+    neutral = "constant", _NEUTRAL.get(expression[0])
+    if right == neutral:
+        return left
+    if left == neutral and expression[0] in "+*":
+        return right
     return expression[0], left, right
 
 

@@ -207,6 +207,24 @@ def split(requirements: Requirements, use: SizeUse) -> None:
     return None
 
 
+@handles("number of pieces, or bounds")
+def tensor_split(requirements: Requirements, use: SizeUse) -> None:
+    """Bounds are those of slices; equal pieces have to stay equal."""
+    given = [*use.args[1:2], *(value for name, value in use.kwargs.items() if name != "dim")][0]
+    d = _dimension(use, 2)
+    axis, pieces = _axes(requirements, use.args[0])[d], [_axes(requirements, value)[d] for value in use.outputs]
+    requirements.keep(use, given if isinstance(given, int) else ())
+    if isinstance(given, tuple):
+        for bound in given:
+            _slice(requirements, use, slice(bound), axis)
+    elif isinstance(given, int) and len({piece.shape[1] for piece in pieces}) == 1:
+        for piece in pieces[1:]:
+            requirements.equal(use, requirements.count(pieces[0]), requirements.count(piece))
+    else:
+        why = "it is split into unequal pieces" if isinstance(given, int) else "it is split where the data says"
+        requirements.coupling.pin_for(axis, Reason(why, use.function, use.module))
+
+
 @handles("a rule of its own")
 def by_a_rule_of_its_own(requirements: Requirements, use: SizeUse) -> None:
     _pin_all(requirements, use, use.args[0])

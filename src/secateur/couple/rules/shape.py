@@ -140,7 +140,7 @@ def _take_strided(coupling: Coupling, call: OpCall, x: Value, d: int, positions:
     coupling.set(call.out, axes, call)
 
 
-def _take(coupling: Coupling, call: OpCall, x: Value, out: Value, d: int, positions: np.ndarray) -> None:
+def _take(coupling: Coupling, call: OpCall, x: Value, out: Value | None, d: int, positions: np.ndarray) -> None:
     axes = list(coupling.axes(x))
     if len(positions) == 1:
         coupling.pin(call, "a single coordinate is taken", axes[d][:, positions])
@@ -171,6 +171,19 @@ def split(coupling: Coupling, call: OpCall) -> None:
     for value in outputs:
         axes[d] = fixed_axis(value.shape[d]) if within is None else within
         coupling.set(value, axes, call)
+    return None
+
+
+@rule("tensor_split")
+def tensor_split(coupling: Coupling, call: OpCall) -> None:
+    """How long the pieces are once coordinates are gone is checked where Python gave their number or bounds."""
+    if "tensor_indices_or_sections" in call.args:
+        return unknown(coupling, call)
+    x = call["self"]
+    d = dimension(call["dim"], len(x.shape))
+    pieces = np.array_split(np.arange(x.shape[d]), call["sections"] or call["indices"])  # which divides alike
+    for value, piece in zip(call.outputs, pieces, strict=True):
+        _take(coupling, call, x, value, d, piece)
     return None
 
 
