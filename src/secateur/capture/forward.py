@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from secateur.base import UsageError, evaluating, tensors_by_path, tensors_in, uninterrupted
 from secateur.capture.attributes import sizes_with_origin, unchanged
-from secateur.capture.expressions import listening
+from secateur.capture.expressions import listening, one_capture
 from secateur.capture.isolation import plain_execution
 from secateur.capture.randomness import python_random_kept
 from secateur.capture.recorder import CallRecorder, FunctionRecorder, muted
@@ -49,6 +49,7 @@ def capture(
             call, args, kwargs, state = _fake(model, args, kwargs, state, stack)
         inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
         recorder = make_recorder([*state, *inputs])
+        stack.enter_context(one_capture())
         attributes = stack.enter_context(sizes_with_origin(model))
         try:
             with recorded(model, recorder) as functions:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from secateur.base import let_interrupts_in
-from secateur.capture.expressions import Expression, TracedSize
+from secateur.capture.expressions import Expression, TracedSize, is_traced, plain
 from secateur.capture.randomness import PrivateRandom
 from secateur.capture.size_taking import TAKES_SIZES
 from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
@@ -293,7 +293,9 @@ class FunctionRecorder(SeesInside):
             return tuple(self._values_and_sizes(item) for item in tree)
         if isinstance(tree, Mapping):
             return {key: self._values_and_sizes(item) for key, item in tree.items()}
-        return tree
+        if isinstance(tree, slice):
+            return slice(*map(self._values_and_sizes, (tree.start, tree.stop, tree.step)))
+        return plain(tree) if isinstance(tree, TracedSize) and not is_traced(tree) else tree
 
 
 @contextmanager
@@ -330,11 +332,11 @@ def _flat(tree: Any) -> Iterator[Any]:
 
 def _has_size(tree: Any) -> bool:
     if isinstance(tree, TracedSize):
-        return True
+        return is_traced(tree)
     if isinstance(tree, list | tuple):
         return any(_has_size(item) for item in tree)
     if isinstance(tree, dict):
         return any(_has_size(item) for item in tree.values())
     if isinstance(tree, slice):
-        return any(isinstance(part, TracedSize) for part in (tree.start, tree.stop, tree.step))
+        return any(is_traced(part) for part in (tree.start, tree.stop, tree.step))
     return False
