@@ -136,7 +136,7 @@ class TracedSize(int):
     __mod__ = _arithmetic("%")
     __rmod__ = _arithmetic("%", reflected=True)
 
-    def __neg__(self) -> int:
+    def __neg__(self) -> Any:
         return 0 - self
 
     def __divmod__(self, other: Any) -> Any:

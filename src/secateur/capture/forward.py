@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from secateur.base import UsageError, evaluating, tensors_by_path, tensors_in, uninterrupted
 from secateur.capture.attributes import sizes_with_origin, unchanged
+from secateur.capture.caches import caches_apart
 from secateur.capture.expressions import listening, one_capture
 from secateur.capture.isolation import plain_execution
 from secateur.capture.randomness import python_random_kept
@@ -44,6 +45,7 @@ def capture(
         stack.enter_context(unchanged(model))
         stack.enter_context(python_random_kept())
         stack.enter_context(plain_execution())
+        stack.enter_context(caches_apart(model))
         call: Callable[..., Any] = model
         if on_meta:
             call, args, kwargs, state = _fake(model, args, kwargs, state, stack)

@@ -25,6 +25,7 @@ from secateur.base import (
 )
 from secateur.capture import (
     CallRecorder,
+    caches_apart,
     numbers_of,
     plain_execution,
     python_random_kept,
@@ -170,7 +171,14 @@ def _run_on_stand_ins(
     if _device(tensors).type == "meta":
         args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
     recorder = CallRecorder([])
-    with uninterrupted(patience=1), evaluating(module), unchanged(module), python_random_kept(), plain_execution():
+    with (
+        uninterrupted(patience=1),
+        evaluating(module),
+        unchanged(module),
+        python_random_kept(),
+        plain_execution(),
+        caches_apart(module),
+    ):
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
         with recorded(module, recorder):
             out = functional_call(module, every_name, args, kwargs, tie_weights=False)

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from secateur.base import tensors_in
-from secateur.capture import RECURRENT, plain_execution
+from secateur.capture import RECURRENT, caches_apart, plain_execution
 from secateur.surgery.proof import norms as norms  # registers its rules
 from secateur.surgery.proof.absence import RemovedIsNaN
 from secateur.surgery.proof.float64 import Float64, lifted
@@ -33,7 +33,7 @@ def run_reference(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
 def run_float64(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int = 0) -> Any:
     """The outputs of a float64 model with float64 throughout: the pruned model's side of the proof."""
     args, kwargs = lifted((args, kwargs))
-    with plain_execution(), _PlainOperations(), Float64(seed):
+    with plain_execution(), caches_apart(model), _PlainOperations(), Float64(seed):
         return model(*args, **kwargs)
 
 
