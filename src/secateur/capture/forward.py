@@ -21,6 +21,7 @@ from secateur.capture.expressions import listening, one_capture
 from secateur.capture.isolation import plain_execution
 from secateur.capture.randomness import python_random_kept
 from secateur.capture.recorder import CallRecorder, FunctionRecorder, muted
+from secateur.capture.scripts import scripts_recorded
 from secateur.capture.trace import Kind, Output, Trace
 from secateur.capture.training_code import does_more_in_training
 
@@ -93,6 +94,7 @@ def recorded(
     with (
         _module_paths(model, recorder),
         _opaque_autograd_functions(recorder),
+        scripts_recorded(functions),
         listening(functions),
         recorder,
         functions,
@@ -205,7 +207,8 @@ def _module_paths(model: nn.Module, recorder: CallRecorder) -> Iterator[None]:
     hooks: list[RemovableHandle] = []
     try:
         for path, module in model.named_modules():
-            hooks += watch(path, module)
+            if not isinstance(module, torch.jit.ScriptModule):  # it takes no hooks
+                hooks += watch(path, module)
         yield
     finally:
         for hook in hooks:

@@ -271,6 +271,13 @@ class FunctionRecorder(SeesInside):
             value, here = self.recorder.value(tensor), len(self.recorder.calls)
             self.uses.append(SizeUse("__len__", (value,), {}, (), range(here, here), self.recorder.module_stack[-1]))
 
+    def keep(self, name: str, lengths: Iterable[tuple[Value, int]], given: Any, first_call: int) -> None:
+        """Code that was not seen has read lengths, as values and axes, and got what is given: these sizes must stay."""
+        sizes = tuple(TracedSize(value.shape[axis], ("shape", value.index, axis)) for value, axis in lengths)
+        calls = range(first_call, len(self.recorder.calls))
+        given = self._values_and_sizes(given)
+        self.uses.append(SizeUse(name, (sizes, given), {}, (), calls, self.recorder.module_stack[-1]))
+
     def compared(self, relation: Any, left: Expression, right: Expression, outcome: bool) -> None:
         if sys._getframe(2).f_globals.get("__name__") in _CHOOSE_FAST_PATHS:
             return
