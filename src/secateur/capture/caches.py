@@ -14,6 +14,7 @@ import dis
 import gc
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import _lru_cache_wrapper
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from secateur.base import tensors_in
@@ -29,7 +31,7 @@ from secateur.capture.expressions import is_traced
 
 _FOREIGN = frozenset((*sys.stdlib_module_names, "torch", "numpy"))
 _WRITES = frozenset(("setdefault", "update"))
-_CALLED_UNNAMED = frozenset(("__init__", "__call__"))
+_DATA = frozenset((bool, int, float, str, type(None), tuple, list, dict, set, OrderedDict))
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 
 
@@ -37,24 +39,24 @@ _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 def caches_apart(model: nn.Module) -> Iterator[None]:
     """To this thread, the caches of the model's code are inside as if nothing had run before. Captures take turns, so
     that no other puts stand-ins of its own there: see `plain_execution`."""
-    caches = _Search(model).caches.values()
+    places = _Search(model).places()
+    stand_ins = {id(cache): _stand_in(cache) for *_, cache in places}  # one for all names of a cache
     try:
-        for holder, name, cache in caches:
-            _put(holder, name, _stand_in(cache))
+        for holder, name, held, cache in places:
+            _put(holder, name, _wrapped_like(held, stand_ins[id(cache)]))
         yield
     finally:
-        for holder, name, cache in caches:
-            _put(holder, name, cache)
+        for holder, name, held, _ in places:
+            _put(holder, name, held)
 
 
 def forget_results_of(model: nn.Module) -> None:
     """Empties each cache of a method that was called on a part of the model: its results are of another size."""
     parts = {id(module) for module in model.modules()}
-    for _, _, cache in _Search(model).caches.values():
-        cached = _unwrapped(cache)
-        keys = [key for held in gc.get_referents(cached) if type(held) is dict for key in held]
-        if isinstance(cached, _lru_cache_wrapper) and any(_holds(key, parts) for key in keys):
-            cached.cache_clear()
+    for *_, cache in _Search(model).places():
+        keys = [key for held in gc.get_referents(cache) if type(held) is dict for key in tuple(held)]
+        if isinstance(cache, _lru_cache_wrapper) and any(_holds(key, parts) for key in keys):
+            cache.cache_clear()
 
 
 def _holds(key: Any, parts: set[int]) -> bool:
@@ -64,40 +66,33 @@ def _holds(key: Any, parts: set[int]) -> bool:
 class _Search:
     """Finds the caches that a model's `forward` reaches by name, through functions, classes and Python modules.
 
-    A name in a method may be one of any class that was reached: nothing is known of the types of variables.
+    A name in a function may be one of any class that was reached: nothing is known of the types of variables.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.caches: dict[tuple[int, str], tuple[Any, str, Any]] = {}
-        """Who holds each, the dict of a Python module, a class or a cell; its name there; the cache."""
-        self._seen: set[int] = set()
-        self._names = {"forward"}
+        self._places: dict[tuple[int, str], tuple[Any, str, Any, Any]] = {}
+        self._written: set[int] = set()
+        self._seen: set[Any] = set()
+        self._names = {"forward", "__call__"}
         self._members: dict[str, list[type]] = {}
         self._functions: list[FunctionType] = []
+        for kind in {type(module) for module in model.modules()}:
+            self._reach_class(kind)
         for module in model.modules():
-            self._reach_class(type(module))
-            for held in (*vars(module).values(), *module._forward_hooks.values(), *module._forward_pre_hooks.values()):
-                self._reach_function(held)
+            for name, held in list(vars(module).items()):
+                if type(held) not in _DATA:
+                    self._reach(vars(module), name, held)
+            for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
+                self._reach_function(hook)
         while self._functions:
             self._follow(self._functions.pop())
 
-    def _reach_class(self, kind: type) -> None:
-        for base in kind.__mro__:
-            if not _is_foreign(base.__module__) and self._is_new(base):
-                for name, held in list(vars(base).items()):
-                    self._members.setdefault(name, []).append(base)
-                    if name in self._names or (name in _CALLED_UNNAMED and not issubclass(base, nn.Module)):
-                        self._reach(base, name, held)
-
-    def _reach_function(self, held: Any) -> None:
-        function = held.__func__ if isinstance(held, MethodType) else held
-        if isinstance(function, FunctionType) and not _is_foreign(function.__module__) and self._is_new(function):
-            self._functions.append(function)
-
-    def _is_new(self, item: object) -> bool:
-        new = id(item) not in self._seen
-        self._seen.add(id(item))
-        return new
+    def places(self) -> list[tuple[Any, str, Any, Any]]:
+        """Who holds each cache: the dict of a Python module or of a part of the model, a class or a cell; the name
+        there; what is held, which may be a property of it; and the cache. A dict that no function fills is none."""
+        return [
+            place for place in self._places.values() if not isinstance(place[3], dict) or id(place[3]) in self._written
+        ]
 
     def _reach(self, holder: Any, name: str, held: Any, by: CodeType | None = None) -> None:
         value = _unwrapped(held)
@@ -105,31 +100,57 @@ class _Search:
             self._reach_function(value)
         elif isinstance(value, type):
             self._reach_class(value)
+        elif isinstance(value, ModuleType):
+            self._reach_module(value, by)
         elif isinstance(value, _lru_cache_wrapper):
-            self.caches[id(holder), name] = holder, name, held
+            self._places[id(holder), name] = holder, name, held, value
             self._reach_function(value.__wrapped__)
-        elif isinstance(value, dict) and by is not None and all(map(_has_int, tuple(value))) and _writes_items(by):
-            self.caches[id(holder), name] = holder, name, held
+        elif isinstance(value, dict):
+            self._reach_dict(holder, name, value, by)
+        else:
+            self._reach_class(type(value))
+
+    def _reach_function(self, value: Any) -> None:
+        function = value.__func__ if isinstance(value, MethodType) else value
+        if isinstance(function, FunctionType) and not _is_foreign(function.__module__) and self._is_new(id(function)):
+            self._functions.append(function)
+
+    def _reach_class(self, kind: type) -> None:
+        for base in kind.__mro__:
+            if not _is_foreign(base.__module__) and self._is_new(id(base)):
+                for name, held in list(vars(base).items()):
+                    self._members.setdefault(name, []).append(base)
+                    if name in self._names or (name == "__init__" and not issubclass(base, nn.Module)):
+                        self._reach(base, name, held)
+
+    def _reach_module(self, module: ModuleType, by: CodeType | None) -> None:
+        if by is not None and not _is_foreign(module.__name__) and self._is_new((id(module), id(by))):
+            for name in vars(module).keys() & set(by.co_names):
+                self._reach(vars(module), name, vars(module)[name], by)
+
+    def _reach_dict(self, holder: Any, name: str, value: dict[Any, Any], by: CodeType | None) -> None:
+        if all(map(_has_int, tuple(value))):  # with other keys it is no cache by sizes
+            self._places[id(holder), name] = holder, name, value, value
+            if by is not None and _writes_items(by):
+                self._written.add(id(value))
+
+    def _is_new(self, item: object) -> bool:
+        new = item not in self._seen
+        self._seen.add(item)
+        return new
 
     def _follow(self, function: FunctionType) -> None:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for code in _with_inner(function.__code__):
             for name in code.co_freevars:
-                with suppress(KeyError, ValueError):  # of a function inside, and not filled yet
+                with suppress(KeyError, ValueError):  # a variable of a function around it, and one not filled yet
                     self._reach(cells[name], name, cells[name].cell_contents, code)
             for name in code.co_names:
-                self._follow_name(name, function.__globals__, code)
-
-    def _follow_name(self, name: str, namespace: dict[str, Any], code: CodeType) -> None:
-        if name in namespace:
-            value = namespace[name]
-            self._reach(namespace, name, value, code)
-            if isinstance(value, ModuleType) and not _is_foreign(value.__name__):
-                for other in vars(value).keys() & set(code.co_names):
-                    self._reach(vars(value), other, vars(value)[other], code)
-        self._names.add(name)
-        for base in self._members.get(name, ()):
-            self._reach(base, name, vars(base)[name], code)
+                if name in function.__globals__:
+                    self._reach(function.__globals__, name, function.__globals__[name], code)
+                self._names.add(name)
+                for base in self._members.get(name, ()):
+                    self._reach(base, name, vars(base)[name], code)
 
 
 def _is_foreign(module: str | None) -> bool:
@@ -144,7 +165,7 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def _writes_items(code: CodeType) -> bool:
-    return not _WRITES.isdisjoint(code.co_names) or bytes([dis.opmap["STORE_SUBSCR"]]) in code.co_code[::2]
+    return dis.opmap["STORE_SUBSCR"] in code.co_code[::2] or not _WRITES.isdisjoint(code.co_names)
 
 
 def _unwrapped(held: Any) -> Any:
@@ -162,12 +183,14 @@ def _put(holder: Any, name: str, value: Any) -> None:
         holder[name] = value
 
 
-def _stand_in(held: Any) -> Any:
-    cache = _unwrapped(held)
-    stand_in: Any = _ApartDict(cache) if isinstance(cache, dict) else _ApartFunction(cache)
+def _wrapped_like(held: Any, stand_in: Any) -> Any:
     if isinstance(held, property):
         return held.getter(stand_in)
     return type(held)(stand_in) if isinstance(held, staticmethod | classmethod) else stand_in
+
+
+def _stand_in(cache: Any) -> Any:
+    return _ApartDict(cache) if isinstance(cache, dict) else _ApartFunction(cache)
 
 
 class _ApartFunction:
@@ -178,6 +201,7 @@ class _ApartFunction:
         self._thread = threading.get_ident()
         self._cached = cached
         self._own: dict[Any, Any] = {}
+        self._modes_around = torch._C._len_torch_function_stack()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != self._thread:
@@ -190,7 +214,7 @@ class _ApartFunction:
     def _result(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Only sizes and tensors belong to a pass. Whether a package is installed, or the one logger, is for all."""
         if _is_plain((*args, *kwargs.values())):
-            with _disable_current_modes(), torch._C.DisableTorchFunction():  # nothing of this pass gets into the cache
+            with _unwatched(self._modes_around):  # nothing of this pass gets into the cache
                 out = self._cached(*args, **kwargs)
             if next(tensors_in(out, objects=False), None) is None:
                 return out
@@ -201,6 +225,18 @@ class _ApartFunction:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cached, name)
+
+
+@contextmanager
+def _unwatched(modes_around: int) -> Iterator[None]:
+    """Without the modes of a pass, and with those around it, such as a default device."""
+    modes = [_pop_mode() for _ in range(torch._C._len_torch_function_stack() - modes_around)]
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        for mode in reversed(modes):
+            _push_mode(mode)
 
 
 def _by_origin(tree: Any) -> Any:

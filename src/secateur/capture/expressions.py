@@ -176,8 +176,8 @@ class TracedSize(int):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         self.note_float()
-        plain = [plain(item) if isinstance(item, TracedSize) else item for item in inputs]
-        return getattr(ufunc, method)(*plain, **options)
+        ints = [plain(item) if isinstance(item, TracedSize) else item for item in inputs]
+        return getattr(ufunc, method)(*ints, **options)
 
     def note_float(self) -> None:
         if _thread.listener is not None and is_traced(self):

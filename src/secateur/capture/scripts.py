@@ -1,4 +1,4 @@
-"""TorchScript: a capture sees its ATen calls, but not which sizes it reads. Its graph tells; those keep their values."""
+"""TorchScript: a capture sees its ATen calls, but not which sizes it reads. Its graph tells; those have to stay."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def scripts_recorded(functions: FunctionRecorder) -> Iterator[None]:
         for kind in (torch.jit.ScriptFunction, torch._C.ScriptMethod):
             original = kind.__call__
             stack.callback(setattr, kind, "__call__", original)
-            kind.__call__ = recording(original)
+            setattr(kind, "__call__", recording(original))  # noqa: B010, not to be assigned to, says mypy
         yield
 
 
