@@ -32,7 +32,7 @@ from secateur.capture.expressions import is_traced
 _FOREIGN = frozenset((*sys.stdlib_module_names, "torch", "numpy"))
 _WRITES = frozenset(("setdefault", "update"))
 _DATA = frozenset((bool, int, float, str, type(None), tuple, list, dict, set, OrderedDict))
-_PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+_NO_SIZES = (bool, float, str, bytes, type(None), torch.dtype, torch.device)
 
 
 @contextmanager
@@ -213,7 +213,7 @@ class _ApartFunction:
 
     def _result(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Only sizes and tensors belong to a pass. Whether a package is installed, or the one logger, is for all."""
-        if _is_plain((*args, *kwargs.values())):
+        if _has_no_sizes((*args, *kwargs.values())):
             with _unwatched(self._modes_around):  # nothing of this pass gets into the cache
                 out = self._cached(*args, **kwargs)
             if next(tensors_in(out, objects=False), None) is None:
@@ -245,8 +245,8 @@ def _by_origin(tree: Any) -> Any:
     return tree.expression if is_traced(tree) else (type(tree), tree)
 
 
-def _is_plain(tree: Any) -> bool:
-    return all(map(_is_plain, tree)) if type(tree) is tuple else type(tree) in _PLAIN
+def _has_no_sizes(tree: Any) -> bool:
+    return all(map(_has_no_sizes, tree)) if type(tree) is tuple else type(tree) in _NO_SIZES
 
 
 class _ApartDict(MutableMapping[Any, Any]):
