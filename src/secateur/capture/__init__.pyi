@@ -8,6 +8,8 @@ from secateur.capture.autograd_functions import autograd_functions_run_by as aut
 from secateur.capture.definitions import agreed as agreed
 from secateur.capture.definitions import definition_of as definition_of
 from secateur.capture.definitions import lowered as lowered
+from secateur.capture.caches import caches_apart as caches_apart
+from secateur.capture.caches import forget_results_of as forget_results_of
 from secateur.capture.expressions import OPERATORS as OPERATORS
 from secateur.capture.expressions import Attribute as Attribute
 from secateur.capture.expressions import Expression as Expression

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from secateur.capture.expressions import Attribute, TracedSize
+from secateur.capture.expressions import Attribute, TracedSize, plain
 
 # Geometry, not width: these never follow a channel count, and every convolution and pool has them.
 _NOT_SIZES = frozenset(
@@ -44,10 +44,10 @@ def sizes_with_origin(model: nn.Module) -> Iterator[dict[Attribute, int]]:
 def _tagged(value: Any, at: Attribute, found: dict[Attribute, int]) -> Any:
     """`value` with its ints replaced by sizes; None where it holds none."""
     path, way = at
-    if type(value) is int:
-        found[at] = value
+    if _is_size(value):
+        found[at] = plain(value)
         return TracedSize(value, ("attribute", at))
-    if type(value) in (tuple, list, torch.Size) and value and all(type(item) is int for item in value):
+    if type(value) in (tuple, list, torch.Size) and value and all(map(_is_size, value)):
         sizes = [_tagged(item, (path, (*way, i)), found) for i, item in enumerate(value)]
         return sizes if type(value) is list else tuple(sizes)
     if len(way) >= _DEEPEST:
@@ -64,6 +64,11 @@ def _tagged(value: Any, at: Attribute, found: dict[Attribute, int]) -> Any:
                 vars(twin)[key] = tagged_item
         return twin
     return None
+
+
+def _is_size(value: object) -> bool:
+    """Also where a pass has stored one on an object that outlived it."""
+    return type(value) in (int, TracedSize)
 
 
 def _is_config(value: object) -> bool:

@@ -2,7 +2,7 @@
 
 A `forward` holds sizes in Python: `self.num_heads`, `x.shape[1]`, `dim // 2`. During a capture those are
 `TracedSize`s, ints that carry the expression they were computed by, so that after a cut each can be given the value it
-then must have.
+then must have. One that outlives its capture, in a cache or on an object, is an int like any other.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Listener(Protocol):
 
 class _Thread(threading.local):
     listener: Listener | None = None
+    capture: object | None = None
 
 
 _thread = _Thread()
@@ -53,8 +54,27 @@ def listening(listener: Listener) -> Iterator[None]:
         _thread.listener = before
 
 
-def _plain(value: int) -> int:
+@contextmanager
+def one_capture() -> Iterator[None]:
+    """The sizes that are made inside are traced inside, in this thread, and nowhere else."""
+    before, _thread.capture = _thread.capture, object()
+    try:
+        yield
+    finally:
+        _thread.capture = before
+
+
+def is_traced(value: object) -> bool:
+    """Whether this is a size of the capture that runs in this thread."""
+    return isinstance(value, TracedSize) and value.capture is not None and value.capture is _thread.capture
+
+
+def plain(value: int) -> int:
     return int.__add__(value, 0)
+
+
+def _traced_expression(value: int) -> Expression:
+    return expression_of(value) if is_traced(value) else constant(value)
 
 
 def _arithmetic(symbol: str, reflected: bool = False) -> Callable[[TracedSize, Any], Any]:
@@ -66,8 +86,10 @@ def _arithmetic(symbol: str, reflected: bool = False) -> Callable[[TracedSize, A
                 self.note_float()
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
-        value = function(_plain(left), _plain(right))
-        return TracedSize(value, (symbol, expression_of(left), expression_of(right)))
+        value = function(plain(left), plain(right))
+        if not is_traced(left) and not is_traced(right):
+            return value
+        return TracedSize(value, (symbol, _traced_expression(left), _traced_expression(right)))
 
     return method
 
@@ -76,9 +98,10 @@ def _comparison(relation: str, negated: bool, function: Callable[[int, int], boo
     def method(self: TracedSize, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented  # a float, a tensor or None: the other side decides
-        outcome = function(_plain(self), _plain(other))
-        if _thread.listener is not None:
-            _thread.listener.compared(relation, self.expression, expression_of(other), outcome != negated)
+        outcome = function(plain(self), plain(other))
+        if _thread.listener is not None and (is_traced(self) or is_traced(other)):
+            left, right = _traced_expression(self), _traced_expression(other)
+            _thread.listener.compared(relation, left, right, outcome != negated)
         return outcome
 
     return method
@@ -88,19 +111,20 @@ class TracedSize(int):
     """An int with the expression it was computed by."""
 
     expression: Expression
+    capture: object | None
 
     def __new__(cls, value: int, expression: Expression) -> TracedSize:
         size = int.__new__(cls, value)
-        size.expression = expression
+        size.expression, size.capture = expression, _thread.capture
         return size
 
     __hash__ = int.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return int, (_plain(self),)
+        return int, (plain(self),)
 
     def __deepcopy__(self, memo: object) -> int:
-        return _plain(self)
+        return plain(self)
 
     __add__ = _arithmetic("+")
     __radd__ = _arithmetic("+", reflected=True)
@@ -113,51 +137,51 @@ class TracedSize(int):
     __mod__ = _arithmetic("%")
     __rmod__ = _arithmetic("%", reflected=True)
 
-    def __neg__(self) -> TracedSize:
-        return TracedSize(-_plain(self), ("-", constant(0), self.expression))
+    def __neg__(self) -> Any:
+        return 0 - self
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
     def __float__(self) -> float:
         self.note_float()
-        return float(_plain(self))
+        return float(plain(self))
 
     def __truediv__(self, other: Any) -> Any:
         self.note_float()
-        return _plain(self) / other
+        return plain(self) / other
 
     def __rtruediv__(self, other: Any) -> Any:
         self.note_float()
-        return other / _plain(self)
+        return other / plain(self)
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         self.note_float()
-        return pow(_plain(self), other, modulus)
+        return pow(plain(self), other, modulus)
 
     def __rpow__(self, other: Any, modulus: Any = None) -> Any:
         self.note_float()
-        return pow(other, _plain(self), modulus)
+        return pow(other, plain(self), modulus)
 
     def __int__(self) -> int:
         self.note_float()
-        return _plain(self)
+        return plain(self)
 
     def __rshift__(self, other: int) -> int:
         self.note_float()
-        return _plain(self) >> other
+        return plain(self) >> other
 
     def __lshift__(self, other: int) -> int:
         self.note_float()
-        return _plain(self) << other
+        return plain(self) << other
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         self.note_float()
-        plain = [_plain(item) if isinstance(item, TracedSize) else item for item in inputs]
-        return getattr(ufunc, method)(*plain, **options)
+        ints = [plain(item) if isinstance(item, TracedSize) else item for item in inputs]
+        return getattr(ufunc, method)(*ints, **options)
 
     def note_float(self) -> None:
-        if _thread.listener is not None:
+        if _thread.listener is not None and is_traced(self):
             _thread.listener.used_as_float(self.expression)
 
     __eq__ = _comparison("==", negated=False, function=operator.eq)
@@ -169,7 +193,7 @@ class TracedSize(int):
 
 
 def constant(value: int) -> Expression:
-    return "constant", _plain(value)
+    return "constant", plain(value)
 
 
 def expression_of(value: int) -> Expression:

@@ -17,10 +17,12 @@ from torch.utils.hooks import RemovableHandle
 from secateur.base import SecateurError, UsageError, evaluating, tensors_by_path, tensors_in, uninterrupted
 from secateur.capture.attributes import sizes_with_origin, unchanged
 from secateur.capture.autograd_functions import autograd_functions_run_by
-from secateur.capture.expressions import listening
+from secateur.capture.caches import caches_apart
+from secateur.capture.expressions import listening, one_capture
 from secateur.capture.isolation import plain_execution
 from secateur.capture.randomness import python_random_kept
 from secateur.capture.recorder import CallRecorder, FunctionRecorder
+from secateur.capture.scripts import scripts_recorded
 from secateur.capture.trace import Kind, Output, Trace
 from secateur.capture.training_code import does_more_in_training
 
@@ -45,11 +47,13 @@ def capture(
         stack.enter_context(unchanged(model))
         stack.enter_context(python_random_kept())
         stack.enter_context(plain_execution())
+        stack.enter_context(caches_apart(model))
         call: Callable[..., Any] = model
         if on_meta:
             call, args, kwargs, state = _fake(model, args, kwargs, state, stack)
         inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
         recorder = make_recorder([*state, *inputs])
+        stack.enter_context(one_capture())
         attributes = stack.enter_context(sizes_with_origin(model))
         try:
             with recorded(model, recorder) as functions:
@@ -93,6 +97,7 @@ def recorded(
     with (
         _module_paths(model, recorder),
         autograd_functions_run_by(functions.run_autograd_function),
+        scripts_recorded(functions),
         listening(functions),
         recorder,
         functions,
@@ -205,7 +210,8 @@ def _module_paths(model: nn.Module, recorder: CallRecorder) -> Iterator[None]:
     hooks: list[RemovableHandle] = []
     try:
         for path, module in model.named_modules():
-            hooks += watch(path, module)
+            if not isinstance(module, torch.jit.ScriptModule):  # it takes no hooks
+                hooks += watch(path, module)
         yield
     finally:
         for hook in hooks:

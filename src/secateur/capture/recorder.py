@@ -17,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from secateur.base import let_interrupts_in
 from secateur.capture.definitions import agreed, definition_of
-from secateur.capture.expressions import Expression, TracedSize
+from secateur.capture.expressions import Expression, TracedSize, is_traced, plain
 from secateur.capture.randomness import PrivateRandom
 from secateur.capture.size_taking import TAKES_SIZES
 from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
@@ -307,6 +307,13 @@ class FunctionRecorder(SeesInside):
             value, here = self.recorder.value(tensor), len(self.recorder.calls)
             self.uses.append(SizeUse("__len__", (value,), {}, (), range(here, here), self.recorder.module_stack[-1]))
 
+    def keep(self, name: str, lengths: Iterable[tuple[Value, int]], given: Any, first_call: int) -> None:
+        """Code that was not seen has read lengths, as values and axes, and got what is given: these sizes must stay."""
+        sizes = tuple(TracedSize(value.shape[axis], ("shape", value.index, axis)) for value, axis in lengths)
+        calls = range(first_call, len(self.recorder.calls))
+        given = self._values_and_sizes(given)
+        self.uses.append(SizeUse(name, (sizes, given), {}, (), calls, self.recorder.module_stack[-1]))
+
     def compared(self, relation: Any, left: Expression, right: Expression, outcome: bool) -> None:
         if sys._getframe(2).f_globals.get("__name__") in _CHOOSE_FAST_PATHS:
             return
@@ -329,7 +336,9 @@ class FunctionRecorder(SeesInside):
             return tuple(self._values_and_sizes(item) for item in tree)
         if isinstance(tree, Mapping):
             return {key: self._values_and_sizes(item) for key, item in tree.items()}
-        return tree
+        if isinstance(tree, slice):
+            return slice(*map(self._values_and_sizes, (tree.start, tree.stop, tree.step)))
+        return plain(tree) if isinstance(tree, TracedSize) and not is_traced(tree) else tree
 
 
 @contextmanager
@@ -372,11 +381,11 @@ def _flat(tree: Any) -> Iterator[Any]:
 
 def _has_size(tree: Any) -> bool:
     if isinstance(tree, TracedSize):
-        return True
+        return is_traced(tree)
     if isinstance(tree, list | tuple):
         return any(_has_size(item) for item in tree)
     if isinstance(tree, dict):
         return any(_has_size(item) for item in tree.values())
     if isinstance(tree, slice):
-        return any(isinstance(part, TracedSize) for part in (tree.start, tree.stop, tree.step))
+        return any(is_traced(part) for part in (tree.start, tree.stop, tree.step))
     return False

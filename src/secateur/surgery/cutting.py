@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from secateur.base import UsageError, evaluating, uninterrupted, unwrap
-from secateur.capture import read_attribute, write_attributes
+from secateur.capture import forget_results_of, read_attribute, write_attributes
 from secateur.plans import Plan, TensorCut
 
 
@@ -37,6 +37,7 @@ def cut(model: nn.Module, plan: Plan, optimizer: Optimizer | None = None) -> Non
         _update_descriptions(module, undo)
         if optimizer is not None:
             cut_state(optimizer, {tensors[name]: tensor_cut for name, tensor_cut in plan.tensors.items()})
+        forget_results_of(module)
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -29,6 +29,7 @@ from secateur.base import (
 from secateur.capture import (
     CallRecorder,
     Leaf,
+    caches_apart,
     looks_at_values_of,
     numbers_of,
     plain_execution,
@@ -208,7 +209,14 @@ def _run(
     weights: list[Leaf] = [(tensor, "parameter", ()) for tensor in cut.values()]
     inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
     recorder = CallRecorder([*weights, *state_tensors(module), *inputs])
-    with uninterrupted(patience=1), evaluating(module), unchanged(module), python_random_kept(), plain_execution():
+    with (
+        uninterrupted(patience=1),
+        evaluating(module),
+        unchanged(module),
+        python_random_kept(),
+        plain_execution(),
+        caches_apart(module),
+    ):
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
         try:
             with recorded(module, recorder):

@@ -19,7 +19,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from secateur.base import tensors_in
-from secateur.capture import RECURRENT, agreed, autograd_functions_run_by, definition_of, lowered, plain_execution
+from secateur.capture import (
+    RECURRENT,
+    agreed,
+    autograd_functions_run_by,
+    caches_apart,
+    definition_of,
+    lowered,
+    plain_execution,
+)
 from secateur.surgery.proof import norms as norms  # registers its rules
 from secateur.surgery.proof.absence import RemovedIsNaN
 from secateur.surgery.proof.float64 import Float64, lifted
@@ -42,7 +50,13 @@ def run_float64(
     """
     args, kwargs = lifted((args, kwargs))
     operations = _PlainOperations(own)
-    with plain_execution(), autograd_functions_run_by(operations.run_autograd_function), operations, Float64(seed):
+    with (
+        plain_execution(),
+        caches_apart(model),
+        autograd_functions_run_by(operations.run_autograd_function),
+        operations,
+        Float64(seed),
+    ):
         return model(*args, **kwargs)
 
 
