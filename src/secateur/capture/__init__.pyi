@@ -36,4 +36,5 @@ from secateur.capture.trace import SizeUse as SizeUse
 from secateur.capture.trace import Trace as Trace
 from secateur.capture.trace import Value as Value
 from secateur.capture.trace import numbers_of as numbers_of
+from secateur.capture.trace import values_in as values_in
 from secateur.capture.wrapper_bodies import SeesInside as SeesInside

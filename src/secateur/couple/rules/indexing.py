@@ -1,4 +1,5 @@
-"""Lookups by index: the indexed axis stays whole, because indices are numbers in the data; the other axes pass."""
+"""Lookups by index: the indexed axis stays whole, because indices are numbers in the data; the other axes pass. Where
+the indices are positions, the indexed axis loses what they lose: `couple/positions.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import numpy as np
 
 from secateur.capture import OpCall
 from secateur.couple.coupling import Coupling
-from secateur.couple.rules.registry import broadcast, dimension, rule, unknown
+from secateur.couple.positions import FollowedNumber
+from secateur.couple.rules.registry import broadcast, dimension, pointwise, rule, unknown
 from secateur.couple.units import Axis, fixed_axis
 
 
@@ -14,7 +16,8 @@ from secateur.couple.units import Axis, fixed_axis
 def embedding(coupling: Coupling, call: OpCall) -> None:
     weight, indices = call["weight"], call["indices"]
     rows, channels = coupling.axes(weight)
-    coupling.pin(call, "rows are looked up by number", rows)
+    if coupling.positions.look_up(call, indices, rows, "rows are looked up by number"):
+        coupling.read(rows)
     coupling.contract(weight, 0)
     coupling.set(call.out, [*coupling.axes(indices), channels], call)
 
@@ -27,7 +30,11 @@ def index(coupling: Coupling, call: OpCall) -> None:
         return masked(coupling, call)
     indices += [None] * (len(axes) - len(indices))
     indexed = [i for i, value in enumerate(indices) if value is not None]
-    coupling.pin(call, "it is indexed by numbers", *(axes[i] for i in indexed))
+    for i in indexed:
+        if coupling.positions.look_up(call, indices[i], axes[i], "it is indexed by numbers"):
+            coupling.note_experts(x, axes[i])
+    if indexed == [0] and not indices[0].shape:
+        coupling.same_tensor(call.out, x, range(1, len(axes)))
     values = [indices[i] for i in indexed]
     picked = broadcast(coupling, call, values, np.broadcast_shapes(*(value.shape for value in values)))
     rest = [axes[i] for i in range(len(axes)) if i not in indexed]
@@ -67,8 +74,13 @@ def _read_or_write(coupling: Coupling, call: OpCall, selected: list[Axis]) -> No
 
 @rule("nonzero")
 def nonzero(coupling: Coupling, call: OpCall) -> None:
-    axes = coupling.axes(call["self"])
-    coupling.pin(call, "its values are looked at", *axes)
+    """How many there are follows from the choice of the data, and so does not say how long the axis is."""
+    x = call["self"]
+    axes = coupling.axes(x)
+    if len(axes) == 1 and coupling.positions.depends_on_choice(x):
+        coupling.positions.add(call.out, axes[0])
+    else:
+        coupling.pin(call, "its values are looked at", *axes)
     picked, dimensions = call.out.shape
     coupling.set(call.out, [coupling.picked(axes, picked), fixed_axis(dimensions)], call)
 
@@ -77,7 +89,8 @@ def nonzero(coupling: Coupling, call: OpCall) -> None:
 def index_select(coupling: Coupling, call: OpCall) -> None:
     x, indices = call["self"], call["index"]
     d, axes = dimension(call["dim"], len(x.shape)), list(coupling.axes(x))
-    coupling.pin(call, "it is indexed by numbers", axes[d])
+    if coupling.positions.look_up(call, indices, axes[d], "it is indexed by numbers"):
+        coupling.note_experts(x, axes[d])
     axes[d] = coupling.axes(indices)[0] if indices.shape else fixed_axis(1)
     coupling.set(call.out, axes, call)
 
@@ -87,7 +100,8 @@ def index_add(coupling: Coupling, call: OpCall) -> None:
     x, source = call["self"], call["source"]
     d = dimension(call["dim"], len(x.shape))
     own, other = coupling.axes(x), coupling.axes(source)
-    coupling.pin(call, "it is indexed by numbers", own[d], other[d])
+    coupling.positions.look_up(call, call["index"], own[d], "it is indexed by numbers")
+    coupling.pin(call, "it is indexed by numbers", other[d])
     axes = [a if i == d else coupling.tie(call, a, b) for i, (a, b) in enumerate(zip(own, other, strict=True))]
     coupling.set(call.out, axes, call)
 
@@ -100,7 +114,9 @@ def gather(coupling: Coupling, call: OpCall) -> None:
     for value in (x, *others):
         if len(value.shape) != len(x.shape):
             return unknown(coupling, call)
+    for value in others:
         coupling.pin(call, "it is indexed by numbers", coupling.axes(value)[d])
+    coupling.positions.look_up(call, call["index"], coupling.axes(x)[d], "it is indexed by numbers")
     reference = call["index"] if call.op == "gather" else x
     for value in (x, *others):
         for i, (a, b) in enumerate(zip(coupling.axes(reference), coupling.axes(value), strict=True)):
@@ -111,7 +127,59 @@ def gather(coupling: Coupling, call: OpCall) -> None:
     return coupling.set(call.out, coupling.axes(reference), call)
 
 
-@rule("topk", "sort", "argsort", "kthvalue", "mode", "cummax", "cummin")
+@rule("topk")
+def choose(coupling: Coupling, call: OpCall) -> None:
+    """The best of an axis, by number: of what is left of it, as long as there are enough."""
+    x, (values, indices) = call["self"], call.outputs
+    d, axes = dimension(call["dim"], len(x.shape)), list(coupling.axes(x))
+    ranked = axes[d]
+    rows = coupling.units.resolve(ranked)
+    if len(rows) == 1 and len(np.unique(rows)) == rows.size:
+        coupling.read(ranked)
+        coupling.ranked.append((call, ranked, call["k"]))
+        coupling.positions.add(indices, ranked)
+    else:
+        coupling.pin(call, "its coordinates are ranked", ranked)
+    axes[d] = fixed_axis(call["k"])
+    for value in (values, indices):
+        coupling.set(value, axes, call)
+
+
+@rule("one_hot")
+def one_hot(coupling: Coupling, call: OpCall) -> None:
+    x, classes = call["self"], coupling.units.fresh(call.out.shape[-1])
+    coupling.positions.look_up(call, x, classes, "its values are numbers of classes")
+    coupling.set(call.out, [*coupling.axes(x), classes], call)
+
+
+@rule("histc", "bincount")
+def count(coupling: Coupling, call: OpCall) -> None:
+    """How often each position occurs, where there is a bin for each of them."""
+    x, bins = call["self"], call.out.shape[0]
+    given = {"bins": bins, "min": 0, "max": bins - 1} if call.op == "histc" else {"minlength": bins, "weights": None}
+    if coupling.positions.along(x) is None or any(call[name] != value for name, value in given.items()):
+        return unknown(coupling, call)
+    counted = coupling.units.fresh(bins)
+    coupling.positions.look_up(call, x, counted, "it is counted by numbers")
+    for name in ("bins", "minlength", "max"):
+        if name in given:
+            less = 1 if name == "max" else 0
+            coupling.positions.number(call, x, FollowedNumber(name, bins - less, counted, less))
+    return coupling.set(call.out, [counted], call)
+
+
+@rule("eq", "ne", "lt", "le", "gt", "ge", "__eq__")
+def compare(coupling: Coupling, call: OpCall) -> None:
+    """A position beside a number, which is a position as well: as many of the coordinates before it have to be left."""
+    x, number = call["self"], call["other"]
+    axis = coupling.positions.along(x)
+    if axis is not None and isinstance(number, int) and 0 <= number <= axis.shape[1]:
+        coupling.pin(call, "its coordinates are named by numbers", axis[:, number : number + 1])
+        coupling.positions.number(call, x, FollowedNumber("other", number, axis[:, :number]))
+    pointwise(coupling, call)
+
+
+@rule("sort", "argsort", "kthvalue", "mode", "cummax", "cummin")
 def order(coupling: Coupling, call: OpCall) -> None:
     """The results name coordinates by number."""
     x = call["self"]
