@@ -69,7 +69,7 @@ def find_bundles(
             left_alone.append((group, conflict.constraint.reason))
             continue
         if bundle.most < 1:
-            left_alone.append((group, Reason(f"all {len(group)} of its {'experts' if group.is_experts else 'units'} are used at once")))
+            left_alone.append((group, Reason("an operator needs all of its units at once")))
             continue
         bundles.append(bundle)
         taken |= {member.index for member in bundle.groups}

@@ -101,10 +101,10 @@ class Requirements:
         """The numbers that a call was given for positions follow from how many positions are left."""
         sizes = {int.__add__(size, 0): size for size in sizes_in((use.args, dict(use.kwargs)))} if use else {}
         for number in self.coupling.positions.numbers[call.index]:
-            size = sizes.pop(number.value, number.value)
-            left = ("-", self.count(number.axis), constant(number.less)) if number.less else self.count(number.axis)
+            given = self.in_counts(expression_of(sizes.pop(number.value, number.value)))
+            left = substitute(("-", self.count(number.axis), constant(number.less)), lambda leaf: leaf)
             reason = Reason("its coordinates are counted in the code", call.op, call.module)
-            self._add(Constraint("==", self.in_counts(expression_of(size)), substitute(left, lambda x: x), True, reason))
+            self._add(Constraint("==", given, left, True, reason))
         if use:
             self.keep(use, tuple(sizes.values()))
 

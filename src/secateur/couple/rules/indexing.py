@@ -7,8 +7,7 @@ import numpy as np
 
 from secateur.capture import OpCall
 from secateur.couple.coupling import Coupling
-from secateur.couple.positions import FollowedNumber
-from secateur.couple.rules.registry import broadcast, dimension, pointwise, rule, unknown
+from secateur.couple.rules.registry import broadcast, dimension, rule, unknown
 from secateur.couple.units import Axis, fixed_axis
 
 
@@ -125,58 +124,6 @@ def gather(coupling: Coupling, call: OpCall) -> None:
             elif i != d:
                 coupling.pin(call, "only a part of it is indexed", a, b)
     return coupling.set(call.out, coupling.axes(reference), call)
-
-
-@rule("topk")
-def choose(coupling: Coupling, call: OpCall) -> None:
-    """The best of an axis, by number: of what is left of it, as long as there are enough."""
-    x, (values, indices) = call["self"], call.outputs
-    d, axes = dimension(call["dim"], len(x.shape)), list(coupling.axes(x))
-    ranked = axes[d]
-    rows = coupling.units.resolve(ranked)
-    if len(rows) == 1 and len(np.unique(rows)) == rows.size:
-        coupling.read(ranked)
-        coupling.ranked.append((call, ranked, call["k"]))
-        coupling.positions.add(indices, ranked)
-    else:
-        coupling.pin(call, "its coordinates are ranked", ranked)
-    axes[d] = fixed_axis(call["k"])
-    for value in (values, indices):
-        coupling.set(value, axes, call)
-
-
-@rule("one_hot")
-def one_hot(coupling: Coupling, call: OpCall) -> None:
-    x, classes = call["self"], coupling.units.fresh(call.out.shape[-1])
-    coupling.positions.look_up(call, x, classes, "its values are numbers of classes")
-    coupling.set(call.out, [*coupling.axes(x), classes], call)
-
-
-@rule("histc", "bincount")
-def count(coupling: Coupling, call: OpCall) -> None:
-    """How often each position occurs, where there is a bin for each of them."""
-    x, bins = call["self"], call.out.shape[0]
-    given = {"bins": bins, "min": 0, "max": bins - 1} if call.op == "histc" else {"minlength": bins, "weights": None}
-    if coupling.positions.along(x) is None or any(call[name] != value for name, value in given.items()):
-        return unknown(coupling, call)
-    counted = coupling.units.fresh(bins)
-    coupling.positions.look_up(call, x, counted, "it is counted by numbers")
-    for name in ("bins", "minlength", "max"):
-        if name in given:
-            less = 1 if name == "max" else 0
-            coupling.positions.number(call, x, FollowedNumber(name, bins - less, counted, less))
-    return coupling.set(call.out, [counted], call)
-
-
-@rule("eq", "ne", "lt", "le", "gt", "ge", "__eq__")
-def compare(coupling: Coupling, call: OpCall) -> None:
-    """A position beside a number, which is a position as well: as many of the coordinates before it have to be left."""
-    x, number = call["self"], call["other"]
-    axis = coupling.positions.along(x)
-    if axis is not None and isinstance(number, int) and 0 <= number <= axis.shape[1]:
-        coupling.pin(call, "its coordinates are named by numbers", axis[:, number : number + 1])
-        coupling.positions.number(call, x, FollowedNumber("other", number, axis[:, :number]))
-    pointwise(coupling, call)
 
 
 @rule("sort", "argsort", "kthvalue", "mode", "cummax", "cummin")
