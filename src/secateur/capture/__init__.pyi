@@ -4,6 +4,7 @@ from secateur.capture.attributes import read_attribute as read_attribute
 from secateur.capture.attributes import unchanged as unchanged
 from secateur.capture.attributes import with_numbers as with_numbers
 from secateur.capture.attributes import write_attributes as write_attributes
+from secateur.capture.expert_use import measure_use as measure_use
 from secateur.capture.expressions import OPERATORS as OPERATORS
 from secateur.capture.expressions import Attribute as Attribute
 from secateur.capture.expressions import Expression as Expression

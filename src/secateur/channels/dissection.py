@@ -90,7 +90,7 @@ class Dissection:
         """The weights that make the group's channels: their output side. Scales and biases where nothing else is."""
         weights = [m for m in group.members if m.leaf.kind == "parameter" and len(m.leaf.shape) >= 2]
         if group.is_experts:  # the router comes first, and gives them their name
-            weights.sort(key=lambda member: len(member.leaf.shape))
+            weights.sort(key=lambda member: member.leaf.index in self.coupling.looked_up_leaves)
         outputs = [m for m in weights if (m.leaf.index, m.axis) not in self.coupling.contracted_leaves]
         return outputs or weights or [m for m in group.members if m.leaf.kind == "parameter"]
 

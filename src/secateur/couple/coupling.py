@@ -63,6 +63,8 @@ class Coupling:
         """Axes of matrix products that run side by side."""
         self.experts: list[Axis] = []
         """Axes of weights, a matrix for each coordinate, of which the data chooses some."""
+        self.looked_up_leaves: set[int] = set()
+        """Parameters, by value, of which the data chooses coordinates."""
         self.ranked: list[tuple[OpCall, Axis, int]] = []
         """Axes of which the call chooses so many coordinates, which therefore have to be there."""
         self.positions = Positions(self)
@@ -177,6 +179,7 @@ class Coupling:
     def note_experts(self, weight: Value, axis: Axis) -> None:
         """The coordinates of `axis` are looked up by positions that the data chose; experts, if each is a matrix."""
         self.read(axis)
+        self.looked_up_leaves.add(self._origin.get(weight.index, (-1, ()))[0])
         if len(weight.shape) > 2 and weight.index in self._weights:
             self.experts.append(axis)
 

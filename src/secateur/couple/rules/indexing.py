@@ -16,7 +16,7 @@ def embedding(coupling: Coupling, call: OpCall) -> None:
     weight, indices = call["weight"], call["indices"]
     rows, channels = coupling.axes(weight)
     if coupling.positions.look_up(call, indices, rows, "rows are looked up by number"):
-        coupling.read(rows)
+        coupling.note_experts(weight, rows)
     coupling.contract(weight, 0)
     coupling.set(call.out, [*coupling.axes(indices), channels], call)
 
