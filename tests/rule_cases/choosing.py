@@ -131,7 +131,7 @@ mixture(
 mixture(
     "experts, by Python numbers",
     lambda m, x, g, e: sum(x @ m.up[i] @ m.down[i] * g[0, 0] for i in e[0].tolist()),  # type: ignore[arg-type, return-value]
-    **of_experts("(`Tensor.tolist`"),
+    **of_experts("named by numbers (`Tensor.tolist`"),
 )
 mixture(
     "experts, ranked in groups",

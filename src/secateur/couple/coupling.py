@@ -47,6 +47,17 @@ class Contraction:
     examples: int = 1
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A call names coordinates of an axis, as the data wants it: `count` of them, which therefore have to be there."""
+
+    call: OpCall
+    axis: Axis
+    count: int
+    why: str
+    """Not to cut the axis, unless it is one of experts."""
+
+
 class Coupling:
     """The axes of every value of a trace, in units; after `run`, what lives and dies together is settled."""
 
@@ -65,8 +76,7 @@ class Coupling:
         """Axes of weights, a matrix for each coordinate, of which the data chooses some."""
         self.looked_up_leaves: set[int] = set()
         """Parameters, by value, of which the data chooses coordinates."""
-        self.ranked: list[tuple[OpCall, Axis, int]] = []
-        """Axes of which the call chooses so many coordinates, which therefore have to be there."""
+        self.choices: list[Choice] = []
         self.positions = Positions(self)
         self.contractions: list[Contraction] = []
         self.group_axes: dict[int, Axis] = {}
@@ -243,9 +253,9 @@ class Coupling:
         """Only experts are chosen among: a codebook or a class without some of its entries would be another one."""
         rows = [self.units.resolve(axis).flatten() for axis in self.experts]
         experts = np.concatenate([*rows, [FIXED]])
-        for call, axis, _ in self.ranked:
-            if not np.isin(self.units.resolve(axis), experts).all():
-                self.pin(call, "its coordinates are ranked", axis)
+        for choice in self.choices:
+            if not np.isin(self.units.resolve(choice.axis), experts).all():
+                self.pin(choice.call, choice.why, choice.axis)
 
     def _pin_what_others_may_read(self) -> None:
         """The data decided which layers ran, or the model could not be run in training mode. A layer that did not run

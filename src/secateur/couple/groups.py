@@ -93,11 +93,11 @@ def _least(coupling: Coupling, group_of: NDArray[np.int64]) -> dict[int, int]:
     """By the index of a group, how many units must be left for operators that choose some of them, all other groups
     being whole."""
     least: dict[int, int] = {}
-    for _, axis, chosen in coupling.ranked:
-        groups = group_of[coupling.units.resolve(axis)]
+    for choice in coupling.choices:
+        groups = group_of[coupling.units.resolve(choice.axis)]
         for group in np.unique(groups[groups >= 0]).tolist():
             others = int((groups != group).all(0).sum())
-            least[group] = max(least.get(group, 1), chosen - others)
+            least[group] = max(least.get(group, 1), choice.count - others)
     return least
 
 

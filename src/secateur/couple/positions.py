@@ -22,7 +22,7 @@ _MOVE = frozenset(
     contiguous _to_copy to detach alias slice narrow select unbind split split_with_sizes chunk repeat index
     index_select gather sort""".split()
 )
-_ASKS_FOR_NO_VALUE = frozenset(("zeros_like", "ones_like", "full_like", "empty_like", "sym_size", "new_zeros"))
+_NEED_NO_NUMBERS = frozenset("argsort zeros_like ones_like full_like empty_like new_zeros sym_size".split())
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Positions:
         for name, argument in call.args.items():
             for value in values_in([argument]):
                 axis = self.along(value)
-                if axis is None or (call.index, value.index) in self._looked_up or op in _ASKS_FOR_NO_VALUE:
+                if axis is None or (call.index, value.index) in self._looked_up or op in _NEED_NO_NUMBERS:
                     continue
                 if name == "self" and op in _MOVE:
                     self._move(call, axis)

@@ -54,9 +54,9 @@ class Requirements:
         for use in trace.uses:
             if use not in given.values():
                 HANDLERS.get(TAKES_SIZES.get(use.function, ""), _keep_all)(self, use)
-        for call, axis, chosen in coupling.ranked:
-            reason = Reason(f"{chosen} of its coordinates are chosen", call.op, call.module)
-            self._add(Constraint("<=", constant(chosen), self.count(axis), True, reason))
+        for choice in coupling.choices:
+            reason = Reason(f"{choice.count} of its coordinates are chosen", choice.call.op, choice.call.module)
+            self._add(Constraint("<=", constant(choice.count), self.count(choice.axis), True, reason))
         for comparison in trace.comparisons:
             reason = Reason("sizes are compared", module=comparison.module)
             left, right = self.in_counts(comparison.left), self.in_counts(comparison.right)

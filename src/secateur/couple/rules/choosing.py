@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from secateur.capture import OpCall
-from secateur.couple.coupling import Coupling
+from secateur.couple.coupling import Choice, Coupling
 from secateur.couple.positions import FollowedNumber
 from secateur.couple.rules.registry import dimension, pointwise, rule, unknown
 from secateur.couple.units import fixed_axis
@@ -20,7 +20,7 @@ def choose(coupling: Coupling, call: OpCall) -> None:
     rows = coupling.units.resolve(ranked)
     if len(rows) == 1 and len(np.unique(rows)) == rows.size:
         coupling.read(ranked)
-        coupling.ranked.append((call, ranked, call["k"]))
+        coupling.choices.append(Choice(call, ranked, call["k"], "its coordinates are ranked"))
         coupling.positions.add(indices, ranked)
     else:
         coupling.pin(call, "its coordinates are ranked", ranked)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from secateur.capture import OpCall
-from secateur.couple.coupling import Coupling
+from secateur.couple.coupling import Choice, Coupling
 from secateur.couple.rules.registry import broadcast, dimension, rule, unknown
 from secateur.couple.units import Axis, fixed_axis
 
@@ -77,6 +77,7 @@ def nonzero(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     axes = coupling.axes(x)
     if len(axes) == 1 and coupling.positions.depends_on_choice(x):
+        coupling.choices.append(Choice(call, axes[0], 0, "its values are looked at"))
         coupling.positions.add(call.out, axes[0])
     else:
         coupling.pin(call, "its values are looked at", *axes)
