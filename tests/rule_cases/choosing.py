@@ -18,7 +18,7 @@ class Mixture(nn.Module):
 
     def __init__(self, deal: Dealing, experts: int = 8) -> None:
         super().__init__()
-        self.experts, self.deal = experts, deal
+        self.experts, self.groups, self.deal = experts, 2, deal
         self.router = nn.Linear(8, experts)
         self.up = nn.Parameter(torch.randn(experts, 8, 16))
         self.down = nn.Parameter(torch.randn(experts, 16, 8))
@@ -103,6 +103,23 @@ mixture(
     lambda m, x, g, e: looked_up(lambda w, e: w[e])(m, x, g * (e < m.experts) * (e <= m.experts) * (e != m.experts), e),
 )
 
+
+def in_groups(self: Mixture, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+    """Of two groups, one is out of the question."""
+    scores = self.router(x).softmax(-1)
+    grouped = scores.view(-1, self.groups, self.experts // self.groups)
+    best = grouped.max(-1).values.topk(1)[1]
+    allowed = torch.zeros(len(x), self.groups, dtype=torch.bool).scatter(1, best, True)
+    scores = scores.masked_fill(~allowed[..., None].expand_as(grouped).reshape(-1, self.experts), 0)
+    return looked_up(lambda weight, e: weight[e])(self, x, *scores.topk(2))
+
+
+add(
+    "experts, chosen within a group",
+    lambda: Mixture(in_groups, experts=16),
+    numbers(6, 8),
+    {"router.weight": 0, "router.bias": 0, "up": 0, "down": 0},
+)
 mixture(
     "experts, counted by a literal",
     grouped(lambda m, e: torch.histc(e.float(), 8, 0, 7)),
@@ -134,9 +151,9 @@ mixture(
     **of_experts("named by numbers (`Tensor.tolist`"),
 )
 mixture(
-    "experts, ranked in groups",
+    "experts, in groups by a literal",
     lambda m, x, g, e: looked_up(lambda w, e: w[e])(m, x, *(m.router(x).view(-1, 4, 2) * 2).flatten(1).topk(2)),
-    **of_experts("its coordinates are ranked (`topk`"),
+    **of_experts("its size is a literal in the code (`view`"),
 )
 tokens(
     "channels that are chosen",

@@ -41,6 +41,7 @@ class Positions:
     def __init__(self, coupling: Coupling) -> None:
         self._coupling = coupling
         self._along: dict[int, Axis] = {}
+        self._unusable: set[int] = set()
         self._looked_up: set[tuple[int, int]] = set()
         self._chosen: set[int] = set()
         self.numbers: dict[int, list[FollowedNumber]] = {}
@@ -50,6 +51,12 @@ class Positions:
         if value is not None and axis.size:
             self._along[value.index] = axis
             self._chosen.add(value.index)
+
+    def add_unusable(self, value: Value | None, axis: Axis) -> None:
+        """Positions of which it is not known how many are chosen in all: whatever uses them pins the axis."""
+        self.add(value, axis)
+        if value is not None:
+            self._unusable.add(value.index)
 
     def along(self, value: Value) -> Axis | None:
         """The axis that the value holds positions of."""
@@ -63,7 +70,7 @@ class Positions:
         """`axis` is looked up by positions, and so loses the coordinates that they lose; by any other number it stays
         whole. One of the two axes may go on, for example with a coordinate that stands for none of them: that stays."""
         known = self.along(positions)
-        if known is None:
+        if known is None or positions.index in self._unusable:
             self._coupling.pin(call, why, axis)
             return False
         common = min(axis.shape[1], known.shape[1])

@@ -8,25 +8,38 @@ from secateur.capture import OpCall
 from secateur.couple.coupling import Choice, Coupling
 from secateur.couple.positions import FollowedNumber
 from secateur.couple.rules.registry import dimension, pointwise, rule, unknown
-from secateur.couple.units import fixed_axis
+from secateur.couple.units import Axis, fixed_axis
 
 
 @rule("topk")
 def choose(coupling: Coupling, call: OpCall) -> None:
-    """The best of an axis, by number: of what is left of it, as long as there are enough."""
+    """The best of an axis, by number: of what is left of it, as long as there are enough. Where it has groups, a token
+    may be kept out of all but one of them, so that one has to have enough."""
     x, (values, indices) = call["self"], call.outputs
     d, axes = dimension(call["dim"], len(x.shape)), list(coupling.axes(x))
     ranked = axes[d]
-    rows = coupling.units.resolve(ranked)
+    candidates = _within_a_group(coupling, call, ranked)
+    rows = coupling.units.resolve(candidates)
     if len(rows) == 1 and len(np.unique(rows)) == rows.size:
         coupling.read(ranked)
-        coupling.choices.append(Choice(call, ranked, call["k"], "its coordinates are ranked"))
+        coupling.choices.append(Choice(call, candidates, call["k"], "its coordinates are ranked"))
         coupling.positions.add(indices, ranked)
     else:
         coupling.pin(call, "its coordinates are ranked", ranked)
     axes[d] = fixed_axis(call["k"])
     for value in (values, indices):
         coupling.set(value, axes, call)
+
+
+def _within_a_group(coupling: Coupling, call: OpCall, axis: Axis) -> Axis:
+    """The first of equal groups that an axis is divided into, all of which stay; the whole axis where it is not."""
+    rows = coupling.units.resolve(axis)
+    if len(rows) == 2:
+        coupling.pin(call, "groups of it are ranked", min(rows, key=lambda row: row[0] != row[1])[None])
+        rows = coupling.units.resolve(axis)
+    length = len(np.unique(rows))
+    alike = len(rows) == 1 and axis.shape[1] % length == 0 and not (rows.reshape(-1, length) != rows[:, :length]).any()
+    return axis[:, :length] if alike else axis
 
 
 @rule("one_hot")
