@@ -20,7 +20,7 @@ class Mixture(nn.Module):
         super().__init__()
         self.experts, self.groups, self.deal = experts, 2, deal
         self.router = nn.Linear(8, experts)
-        self.up = nn.Parameter(torch.randn(experts, 8, 16))
+        self.up = nn.Parameter(torch.randn(experts, 8, 16) * torch.linspace(0.5, 2, experts)[:, None, None])
         self.down = nn.Parameter(torch.randn(experts, 16, 8))
         self.scale = nn.Parameter(torch.randn(experts, 8))
 
@@ -154,6 +154,17 @@ mixture(
     "experts, in groups by a literal",
     lambda m, x, g, e: looked_up(lambda w, e: w[e])(m, x, *(m.router(x).view(-1, 4, 2) * 2).flatten(1).topk(2)),
     **of_experts("its size is a literal in the code (`view`"),
+)
+mixture(
+    "experts, the first of which is louder",
+    lambda m, x, g, e: looked_up(lambda w, e: w[e])(m, x, g * (1 + (e == 0)), e),
+    cut={},
+)
+tokens(
+    "channels that are chosen, each twice",
+    lambda x: torch.cat([x, x.flip(-1)], -1).topk(4)[0],
+    reads=4,
+    **stays("its coordinates are ranked (`topk`"),
 )
 tokens(
     "channels that are chosen",

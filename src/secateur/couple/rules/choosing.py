@@ -21,7 +21,6 @@ def choose(coupling: Coupling, call: OpCall) -> None:
     candidates = _within_a_group(coupling, call, ranked)
     rows = coupling.units.resolve(candidates)
     if len(rows) == 1 and len(np.unique(rows)) == rows.size:
-        coupling.read(ranked)
         coupling.choices.append(Choice(call, candidates, call["k"], "its coordinates are ranked"))
         coupling.positions.add(indices, ranked)
     else:
