@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     attention,
+    choosing,
     convolution,
     elementwise,
     indexing,
@@ -22,6 +23,7 @@ __all__ = [
     "CASES",
     "Case",
     "attention",
+    "choosing",
     "convolution",
     "elementwise",
     "indexing",

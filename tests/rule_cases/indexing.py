@@ -176,9 +176,17 @@ RANKED: dict[str, Callable[[Tensor, int], Tensor]] = {
     "argmax": lambda x, d: x.argmax(d, keepdim=True) + 0.5,
     "argmin": lambda x, d: x.argmin(d, keepdim=True) + 0.5,
     "median": lambda x, d: x.median(d, keepdim=True)[0],
-    "max with its place": lambda x, d: x.max(d, keepdim=True)[0],
-    "min with its place": lambda x, d: x.min(d)[0].unsqueeze(d),
+    "max with its place": lambda x, d: sum(x.max(d, keepdim=True)),
+    "min with its place": lambda x, d: sum(x.min(d)).unsqueeze(d),
 }
+tokens("max over channels, and no place", lambda x: x.max(-1, keepdim=True)[0] * x, moved=False)
+tokens(
+    "max of what was looked up by its place",
+    lambda x: x.gather(-1, x.max(-1, keepdim=True)[1]),
+    1,
+    {},
+    left={"first": ""},
+)
 for name, ranked in RANKED.items():
     made_of = name.split()[0]
     tokens(f"{name} over space", lambda x, f=ranked: f(x, 1) * (x[:, :1] + 2), cut=FIRST)

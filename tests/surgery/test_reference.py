@@ -277,6 +277,9 @@ COORDINATEWISE = [Case(name, f, [X], {1: IN}) for name, f in KEEPING_SHAPE.items
 COORDINATEWISE += [
     Case("broadcast scale", lambda x, s: x * s.view(-1, 1, 1), [((2, 1, 5, 5), {}), ((4,), {0: [0, 3]})], {1: [0, 3]}),
     Case("gate", lambda x, y: F.silu(x) * y, [X, X], {1: IN}),
+    Case("topk", lambda x: x.topk(3, 1)[0], [X]),
+    Case("topk of the smallest", lambda x: x.topk(3, 1, largest=False)[0], [X]),
+    Case("topk, looked up", lambda x, w: w[x.topk(3, 1)[1]], [X, ((8, 2), {0: IN})]),
     Case("max pool", lambda x: F.max_pool2d(x, 3, 2, 1), [IMAGE], {1: IN}),
     Case("average pool", lambda x: F.avg_pool2d(x, 2), [IMAGE], {1: IN}),
     Case("adaptive pool", lambda x: F.adaptive_avg_pool2d(x, 1), [IMAGE], {1: IN}),

@@ -5,11 +5,12 @@ from secateur.capture.attributes import unchanged as unchanged
 from secateur.capture.attributes import with_numbers as with_numbers
 from secateur.capture.attributes import write_attributes as write_attributes
 from secateur.capture.autograd_functions import autograd_functions_run_by as autograd_functions_run_by
+from secateur.capture.caches import caches_apart as caches_apart
+from secateur.capture.caches import forget_results_of as forget_results_of
 from secateur.capture.definitions import agreed as agreed
 from secateur.capture.definitions import definition_of as definition_of
 from secateur.capture.definitions import lowered as lowered
-from secateur.capture.caches import caches_apart as caches_apart
-from secateur.capture.caches import forget_results_of as forget_results_of
+from secateur.capture.expert_use import measure_use as measure_use
 from secateur.capture.expressions import OPERATORS as OPERATORS
 from secateur.capture.expressions import Attribute as Attribute
 from secateur.capture.expressions import Expression as Expression
@@ -44,4 +45,5 @@ from secateur.capture.trace import Trace as Trace
 from secateur.capture.trace import Value as Value
 from secateur.capture.trace import looks_at_values_of as looks_at_values_of
 from secateur.capture.trace import numbers_of as numbers_of
+from secateur.capture.trace import values_in as values_in
 from secateur.capture.wrapper_bodies import SeesInside as SeesInside

@@ -16,7 +16,11 @@ from secateur.capture.recorder import CallRecorder, bound_arguments
 from secateur.capture.trace import Trace, Value
 
 # The operators that read channels, with the argument that carries them.
-_READERS = {"linear": "input", "convolution": "input", "matmul": "self", "mm": "self", "bmm": "self", "addmm": "mat1"}
+_READERS = {
+    **dict.fromkeys(("linear", "convolution"), "input"),
+    **dict.fromkeys(("matmul", "mm", "bmm", "_grouped_mm"), "self"),
+    "addmm": "mat1",
+}
 
 
 @dataclass(eq=False)

@@ -51,6 +51,7 @@ WHOLE: dict[Callable[..., Any], Any] = {
     torch.matmul: aten.matmul.default,
     Tensor.matmul: aten.matmul.default,
     Tensor.__matmul__: aten.matmul.default,
+    torch._C._nn.one_hot: aten.one_hot.default,
 }
 RECURRENT = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
 
@@ -275,6 +276,12 @@ class FunctionRecorder(SeesInside):
 
     def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder, whole = self.recorder, WHOLE.get(function)
+        if function is Tensor.__getitem__ and not recorder.muted and _is_position(args[1]):
+            # Python would take the number out of the tensor, and nobody would know any more where it came from.
+            with muted(recorder):
+                out = function(*args)
+            recorder.emit(aten.index.Tensor, (args[0], [args[1]]), {}, out)
+            return out
         packed_sequence = function in RECURRENT and isinstance(args[1], Tensor) and not args[1].is_floating_point()
         if whole is None or recorder.muted or packed_sequence:
             return function(*args, **kwargs)
@@ -369,6 +376,11 @@ def _by_values(inputs: Mapping[str, Any]) -> bool:
     """Indexing by numbers gives as many coordinates as there are numbers; only a mask gives as many as it says."""
     indices = [value for value in inputs.get("indices") or () if value is not None]
     return not indices or any(value.boolean for value in indices)
+
+
+def _is_position(index: Any) -> bool:
+    whole = isinstance(index, Tensor) and not index.is_floating_point() and not index.is_complex()
+    return whole and index.dim() == 0 and index.dtype not in (torch.bool, torch.uint8)
 
 
 def _flat(tree: Any) -> Iterator[Any]:

@@ -12,6 +12,7 @@ _BY_WAY = {
         _unsafe_view _reshape_alias""",
     "strides": "empty_strided new_empty_strided empty_permuted",
     "parts of an axis": "unflatten",
+    "number of classes": "one_hot",
     "pieces": "split split_with_sizes split_copy split_with_sizes_copy unsafe_split unsafe_split_with_sizes",
     "number of pieces, or bounds": "tensor_split",
     "a rule of its own": "hsplit vsplit dsplit as_strided stride",

@@ -20,7 +20,7 @@ class GroupSummary:
     name: str
     layers: tuple[str, ...]
     kind: str
-    """ "channels", "heads" or "groups"."""
+    """ "channels", "heads", "experts" or "groups"."""
     units: int
     tied_to: tuple[str, ...]
     """Other groups that have to be cut in the same proportion."""

@@ -33,6 +33,11 @@ class Budget:
         """What the steps that stay have to be a multiple of. Tied or further divided groups are not rounded."""
         return self.alignment.multiple(bundle.groups[0]) if _is_plain(bundle) else 1
 
+    def most(self, bundle: Bundle, floor: float | None = None) -> int:
+        """So many steps may go."""
+        share = self.floor if floor is None else floor
+        return min(bundle.most, bundle.steps - ceil(share * bundle.steps))
+
     def finer(self) -> Budget | None:
         """With steps half as large; None where they are the user's own, or so small that kernels would not like it."""
         fineness = 2 * self.alignment.fineness
@@ -47,7 +52,8 @@ class Budget:
 
 
 def _is_plain(bundle: Bundle) -> bool:
-    return len(bundle.groups) == 1 and not bundle.groups[0].alternatives
+    """Whether a unit is a channel, and so rounding pays."""
+    return len(bundle.groups) == 1 and not bundle.groups[0].alternatives and not bundle.groups[0].is_experts
 
 
 def choose_steps(
@@ -71,7 +77,7 @@ def choose_steps(
         for _, i, _ in ranked:
             bundle = pool[i]
             cost = bundle.units / bundle.steps
-            if removed[i] < bundle.steps - max(1, ceil(budget.floor * bundle.steps)) and taken + cost / 2 <= wanted:
+            if removed[i] < budget.most(bundle) and taken + cost / 2 <= wanted:
                 removed[i] += 1
                 taken += cost
         for bundle, count in zip(pool, removed, strict=True):
@@ -94,7 +100,7 @@ def allowed_steps(bundle: Bundle, budget: Budget) -> list[int]:
     multiple = budget.multiple(bundle)
     if not budget.alignment.asked and bundle.steps >= 4 * _SEARCH_STEP:
         multiple = max(multiple, _SEARCH_STEP // budget.alignment.fineness)
-    least = max(1, ceil(budget.floor * bundle.steps))
+    least = bundle.steps - budget.most(bundle)
     kept = range((bundle.steps - 1) // multiple * multiple, 0, -multiple)
     return [0, *(bundle.steps - left for left in kept if left >= least)]
 
@@ -106,7 +112,7 @@ def steps_for(bundle: Bundle, amount: float, budget: Budget) -> int:
 def _rounded(bundle: Bundle, removed: float, budget: Budget, floor: float = 0.0) -> int:
     """Whole steps next to `removed`, so that at least one step stays and the rest is the multiple that is wanted."""
     steps = bundle.steps
-    most = steps - max(1, ceil(floor * steps))
+    most = budget.most(bundle, floor)
     multiple = budget.multiple(bundle)
     if multiple == 1 or (removed < 0.5 and not budget.alignment.asked):
         return max(0, min(round(removed), most))

@@ -89,6 +89,8 @@ class Dissection:
     def producers(self, group: Group) -> list[Member]:
         """The weights that make the group's channels: their output side. Scales and biases where nothing else is."""
         weights = [m for m in group.members if m.leaf.kind == "parameter" and len(m.leaf.shape) >= 2]
+        if group.is_experts:  # the router comes first, and gives them their name
+            weights.sort(key=lambda member: member.leaf.index in self.coupling.looked_up_leaves)
         outputs = [m for m in weights if (m.leaf.index, m.axis) not in self.coupling.contracted_leaves]
         return outputs or weights or [m for m in group.members if m.leaf.kind == "parameter"]
 
@@ -142,6 +144,8 @@ class Dissection:
 
     def kind(self, group: Group) -> str:
         """What a unit of the group is: several channels of a layer may be one head, or one group of a group norm."""
+        if group.is_experts:
+            return "experts"
         if group.is_heads and (group.alternatives or self.channels_of_unit(group) > 1):
             return "heads"
         return "groups" if group.index in self._grouping and self.channels_of_unit(group) > 1 else "channels"

@@ -1,7 +1,8 @@
 """Importance of channels and heads: what the weights that make them are worth, added up.
 
 "l1" is the sum of magnitudes, "l2" the Euclidean norm, "taylor" the sum of |w · ∂loss/∂w|; "batch-norm" is the size of
-the batch norm's scale, "activation" the mean magnitude of what the channel carries, "random" a control. A function
+the batch norm's scale, "activation" the mean magnitude of what the channel carries (of an expert: the mean size of what
+it adds to a token that reaches it), "random" a control. A function
 of a weight's name and values that returns importances of the same shape is summed up like "l1". Where the caller gives
 the numbers of a group, those count.
 """
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secateur.base import UsageError, require_one_of
-from secateur.capture import Value, find_sites, mean_magnitudes
+from secateur.capture import Value, find_sites, mean_magnitudes, measure_use
 from secateur.channels.budget import NO_UNITS, ScoresByGroup
 from secateur.channels.dissection import Dissection
 from secateur.couple import Bundle, Group, Ids, Member, Removal
@@ -54,7 +55,10 @@ class ChannelScorer:
         self._tensors = dict(module.named_parameters(remove_duplicate=False))
         self._activations: Mapping[int, Scores] = {}
         if self.score == "activation":
-            self._activations = _mean_activations(module, dissection, data)
+            self._activations = {
+                **_mean_activations(module, dissection, data),
+                **_mean_additions(module, dissection, data),
+            }
 
     def applies_to(self, group: Group) -> str | None:
         """Why the score cannot rank this group; None where it can."""
@@ -63,7 +67,9 @@ class ChannelScorer:
         if self.score == "batch-norm" and not self._norm_members(group):
             return "no batch norm scales its channels"
         if self.score == "activation" and group.index not in self._activations:
-            return "no layer reads its channels directly"
+            return (
+                "no gate was seen to weigh its experts" if group.is_experts else "no layer reads its channels directly"
+            )
         return None
 
     def scores_of(self, bundles: Iterable[Bundle], dead: Ids = NO_UNITS) -> ScoresByGroup:
@@ -149,6 +155,18 @@ def _mean_activations(module: nn.Module, dissection: Dissection, data: Iterable[
         for group in dissection.groups
         if group.index in at
     }
+
+
+def _mean_additions(module: nn.Module, dissection: Dissection, data: Iterable[Any]) -> dict[int, Scores]:
+    """For each group of experts the mean size of what they add to the tokens that reach them."""
+    groups = {group.index: group for group in dissection.groups if group.is_experts}
+    members = {
+        index: [m for m in group.members if m.axis == 0 and len(m.leaf.shape) > 2 and m.leaf.kind == "parameter"]
+        for index, group in groups.items()
+    }
+    weights = {member.leaf.index: index for index, own in members.items() for member in own}
+    uses = measure_use(module, data, weights) if weights else {}
+    return {index: dissection.sum_by_unit(groups[index], members[index][0], use.mean) for index, use in uses.items()}
 
 
 def _mean_by_unit(group: Group, rows: Ids, by_coordinate: Scores) -> Scores:

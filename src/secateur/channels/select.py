@@ -195,7 +195,17 @@ def plan_of(
         looks_at_weights=_looks_at_weights(trace, tensors) or None,
         example_form=form_of(example_inputs),
         example_inputs=example_inputs,
-        constants=numbers_of(trace.calls[: trace.example_calls]),
+        constants=numbers_of(trace.calls[: trace.example_calls]) | _followed_numbers(selection, dissection),
+    )
+
+
+def _followed_numbers(selection: Selection, dissection: Dissection) -> frozenset[str]:
+    """Numbers in the arithmetic that become others by the plan, such as how many experts there are to count."""
+    removal = dissection.removal(selection.dead)
+    return frozenset(
+        f"{dissection.trace.calls[call].op}({each.argument}={removal.count(each.axis) - each.less})"
+        for call, numbers in dissection.coupling.positions.numbers.items()
+        for each in numbers
     )
 
 

@@ -36,6 +36,11 @@ class Bundle:
     def units(self) -> int:
         return sum(len(group) for group in self.groups)
 
+    @property
+    def most(self) -> int:
+        """So many steps may go: a step stays, and what is left of each group is enough."""
+        return min(self.steps * (len(group) - group.least) // len(group) for group in self.groups)
+
     def removed(self, group: Group, steps: int) -> int:
         """How many units of `group` go when the bundle loses `steps` steps."""
         return len(group) * steps // self.steps
@@ -62,6 +67,9 @@ def find_bundles(
             bundle = finder.grow(group, taken)
         except Conflict as conflict:
             left_alone.append((group, conflict.constraint.reason))
+            continue
+        if bundle.most < 1:
+            left_alone.append((group, Reason("an operator needs all of its units at once")))
             continue
         bundles.append(bundle)
         taken |= {member.index for member in bundle.groups}
@@ -120,7 +128,7 @@ class _Finder:
         if steps == 1 and len(chosen) > 1:
             # Nothing in common to cut by: reported as the conflict that made the last group join.
             return self._conflict(chosen[:-1])
-        gone = max(1, steps // 2) if steps > 1 else 0
+        gone = min(max(1, steps // 2), bundle.most) if steps > 1 else 0
         dead = np.concatenate([group.units[: bundle.removed(group, gone)] for group in chosen])
         removal = Removal(self.units, dead)
         changed = sorted(set().union(*(group.counted_by for group in chosen)))

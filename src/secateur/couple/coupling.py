@@ -10,13 +10,14 @@ import numpy as np
 
 from secateur.capture import TAKES_SIZES, OpCall, Output, Trace, Value
 from secateur.couple.axes import split
-from secateur.couple.units import Axis, Units, fixed_axis
+from secateur.couple.positions import Positions
+from secateur.couple.units import FIXED, Axis, Units, fixed_axis
 
 FORGIVEN: tuple[type[Exception], ...]
 FORGIVEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What a rule may raise when an operator is used in a way that it does not foresee: the operator then counts as
 unknown. The tests forgive nothing."""
-_RANDOM_ACCESS_SAFE = frozenset("cat slice split split_with_sizes view reshape".split())
+_RANDOM_ACCESS_SAFE = frozenset("cat slice split split_with_sizes view reshape linear".split())
 _MOST_WHYS = 1 << 10
 _OTHER_REASONS = 1 << 50
 _THE_BATCH = _OTHER_REASONS
@@ -46,6 +47,17 @@ class Contraction:
     examples: int = 1
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A call names coordinates of an axis, as the data wants it: `count` of them, which therefore have to be there."""
+
+    call: OpCall
+    axis: Axis
+    count: int
+    why: str
+    """Not to cut the axis, unless it is one of experts."""
+
+
 class Coupling:
     """The axes of every value of a trace, in units; after `run`, what lives and dies together is settled."""
 
@@ -60,6 +72,12 @@ class Coupling:
         """Axes that some operator sums over; a unit in none of them, nor in `heads`, is read by nothing."""
         self.heads: list[Axis] = []
         """Axes of matrix products that run side by side."""
+        self.experts: list[Axis] = []
+        """Axes of weights, a matrix for each coordinate, of which the data chooses some."""
+        self.looked_up_leaves: set[int] = set()
+        """Parameters, by value, of which the data chooses coordinates."""
+        self.choices: list[Choice] = []
+        self.positions = Positions(self)
         self.contractions: list[Contraction] = []
         self.group_axes: dict[int, Axis] = {}
         """For grouped convolutions and group norms, by call: the axis of the groups."""
@@ -69,6 +87,8 @@ class Coupling:
         """Parameters that scale the channels of a batch norm."""
         self._axes: dict[int, list[Axis]] = {}
         self._origin: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._weights = {leaf.index for leaf in trace.leaves if leaf.kind == "parameter"}
+        """Parameters, and what is made of parameters alone."""
 
     def run(self) -> Coupling:
         from secateur.couple.rules.registry import rule_for, unknown
@@ -96,10 +116,16 @@ class Coupling:
                 rule(self, call)
             except FORGIVEN:
                 unknown(self, call)
+            self.positions.follow(call)
+            if call.tensors and all(value.index in self._weights for value in call.tensors):
+                self._weights |= {value.index for value in call.outputs if value is not None}
         self._count_examples(of_leaves)
+        self._pin_chosen_channels()
         for output in self.trace.outputs:
             if output not in self.free_outputs:
                 self._pin_all([output.value], Reason(f"{output} keeps its shape"))
+                if (axis := self.positions.along(output.value)) is not None:
+                    self.pin_for(axis, Reason(f"{output} names its coordinates by numbers"))
         if self.trace.data_dependent or self.trace.training_failed:
             self._pin_what_others_may_read()
         return self
@@ -160,6 +186,13 @@ class Coupling:
         if axis.size:
             self.heads.append(axis)
 
+    def note_experts(self, weight: Value, axis: Axis) -> None:
+        """The coordinates of `axis` are looked up by positions that the data chose; experts, if each is a matrix."""
+        self.read(axis)
+        self.looked_up_leaves.add(self._origin.get(weight.index, (-1, ()))[0])
+        if len(weight.shape) > 2 and weight.index in self._weights:
+            self.experts.append(axis)
+
     def because(self, call: OpCall, why: str) -> int:
         """A number for the reason, from which `reason` gets it back: most are never asked for."""
         return (call.index + 1) * _MOST_WHYS + self._whys.setdefault(why, len(self._whys))
@@ -215,6 +248,14 @@ class Coupling:
         for value in values:
             for axis in self._axes.get(value.index, ()):
                 self.pin_for(axis, reason)
+
+    def _pin_chosen_channels(self) -> None:
+        """Only experts are chosen among: a codebook or a class without some of its entries would be another one."""
+        rows = [self.units.resolve(axis).flatten() for axis in self.experts]
+        experts = np.concatenate([*rows, [FIXED]])
+        for choice in self.choices:
+            if not np.isin(self.units.resolve(choice.axis), experts).all():
+                self.pin(choice.call, choice.why, choice.axis)
 
     def _pin_what_others_may_read(self) -> None:
         """The data decided which layers ran, or the model could not be run in training mode. A layer that did not run

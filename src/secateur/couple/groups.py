@@ -32,6 +32,9 @@ class Group:
     counted_by: frozenset[int]
     """The axes, by number, whose lengths Python code knows and that shrink with the group."""
     is_heads: bool
+    is_experts: bool
+    least: int
+    """So many units have to stay, because an operator chooses as many."""
     alternatives: frozenset[int]
     """Groups that divide the same coordinates another way, such as heads and the width of a head: cut one of them."""
 
@@ -70,10 +73,32 @@ def find_groups(coupling: Coupling, count_axes: Sequence[Axis]) -> list[Group]:
     for index, (own, _, _) in enumerate(found):
         group_of[own] = index
     alternatives = _alternatives(resolved[: len(places)], group_of, len(found))
+    experts, least = _occurring(units, coupling.experts), _least(coupling, group_of)
     return [
-        Group(i, own, members, counted, bool(heads[own].any()), frozenset(alternatives[i]))
+        Group(
+            i,
+            own,
+            members,
+            counted,
+            bool(heads[own].any()),
+            bool(experts[own].any()),
+            least.get(i, 1),
+            frozenset(alternatives[i]),
+        )
         for i, (own, members, counted) in enumerate(found)
     ]
+
+
+def _least(coupling: Coupling, group_of: NDArray[np.int64]) -> dict[int, int]:
+    """By the index of a group, how many units must be left for operators that choose some of them, all other groups
+    being whole."""
+    least: dict[int, int] = {}
+    for choice in coupling.choices:
+        groups = group_of[coupling.units.resolve(choice.axis)]
+        for group in np.unique(groups[groups >= 0]).tolist():
+            others = int((groups != group).all(0).sum())
+            least[group] = max(least.get(group, 1), choice.count - others)
+    return least
 
 
 def _occurring(units: Units, axes: Sequence[Axis]) -> NDArray[np.bool_]:

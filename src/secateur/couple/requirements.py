@@ -13,6 +13,7 @@ from typing import Any
 from secateur.capture import (
     TAKES_SIZES,
     Expression,
+    OpCall,
     SizeUse,
     TracedSize,
     Value,
@@ -46,8 +47,16 @@ class Requirements:
         self._known: dict[tuple[int, bytes], int] = {}
         self._labels: dict[int, list[Axis]] = {}
         trace = coupling.trace
+        numbers = coupling.positions.numbers
+        given = {call: use for use in trace.uses for call in use.calls if call in numbers}
+        for index in numbers:
+            self._follow(trace.calls[index], given.get(index))
         for use in trace.uses:
-            HANDLERS.get(TAKES_SIZES.get(use.function, ""), _keep_all)(self, use)
+            if use not in given.values():
+                HANDLERS.get(TAKES_SIZES.get(use.function, ""), _keep_all)(self, use)
+        for choice in coupling.choices:
+            reason = Reason(f"{choice.count} of its coordinates are chosen", choice.call.op, choice.call.module)
+            self._add(Constraint("<=", constant(choice.count), self.count(choice.axis), True, reason))
         for comparison in trace.comparisons:
             reason = Reason("sizes are compared", module=comparison.module)
             left, right = self.in_counts(comparison.left), self.in_counts(comparison.right)
@@ -87,6 +96,17 @@ class Requirements:
         literal = left[0] == "constant"
         why = "its size is a literal in the code" if literal else "its size comes from the code"
         self._add(Constraint("==", left, right, True, Reason(why, use.function, use.module)))
+
+    def _follow(self, call: OpCall, use: SizeUse | None) -> None:
+        """The numbers that a call was given for positions follow from how many positions are left."""
+        sizes = {int.__add__(size, 0): size for size in sizes_in((use.args, dict(use.kwargs)))} if use else {}
+        for number in self.coupling.positions.numbers[call.index]:
+            given = self.in_counts(expression_of(sizes.pop(number.value, number.value)))
+            left = substitute(("-", self.count(number.axis), constant(number.less)), lambda leaf: leaf)
+            reason = Reason("its coordinates are counted in the code", call.op, call.module)
+            self._add(Constraint("==", given, left, True, reason))
+        if use:
+            self.keep(use, tuple(sizes.values()))
 
     def keep(self, use: SizeUse, tree: Any) -> None:
         """Whatever sizes are in `tree` keep their values."""
@@ -184,6 +204,11 @@ def shape_given(requirements: Requirements, use: SizeUse) -> None:
         elif int(size) != -1:
             requirements.require(use, size, axis)
     return None
+
+
+@handles("number of classes")
+def one_hot(requirements: Requirements, use: SizeUse) -> None:
+    requirements.require(use, _argument(use, 1, "num_classes", -1), _axes(requirements, use.outputs[0])[-1])
 
 
 @handles("parts of an axis")

@@ -104,8 +104,9 @@ class _ChannelRequest(_Request):
 
     score: Score | Mapping[str, Sequence[float] | Tensor] = "l1"
     """What is removed first: "l1", "l2", "batch-norm", "taylor" (needs gradients), "activation" (runs the model on
-    `data`), "random", or a function of a weight's name and values. Or a dict from layers to one number for each output
-    channel, such as {"conv1": tensor_of_32}; layers that are not named are scored by "l1"."""
+    `data`; experts count by what they add to the tokens that reach them), "random", or a function of a weight's name
+    and values. Or a dict from layers to one number for each output channel, such as {"conv1": tensor_of_32}; layers
+    that are not named are scored by "l1"."""
     keep_indices: Mapping[str, Sequence[int]] | None = None
     """The very output channels that stay, by layer, such as {"conv1": [0, 3, 5]}; coupled layers follow. Without an
     amount, nothing else is cut."""

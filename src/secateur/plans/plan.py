@@ -49,7 +49,7 @@ class GroupCut:
     name: str
     layers: tuple[str, ...]
     kind: str
-    """ "channels", "heads" or "groups": those of a group norm or a grouped convolution."""
+    """ "channels", "heads", "experts" or "groups": those of a group norm or a grouped convolution."""
     before: Count
     """Units, as many as there were."""
     after: Count

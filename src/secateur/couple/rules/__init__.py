@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from secateur.couple.rules import (  # noqa: F401 each names its rules in the registry
     attention,
+    choosing,
     convolution,
     elementwise,
     indexing,

@@ -47,6 +47,12 @@ def look_at_values(coupling: Coupling, call: OpCall) -> None:
         unknown(coupling, call)
 
 
+@rule("Tensor.tolist")
+def listed(coupling: Coupling, call: OpCall) -> None:
+    for value in call.tensors:
+        coupling.pin(call, "its numbers go to Python code", *coupling.axes(value))
+
+
 @rule(
     *"""full zeros ones empty rand randn new_zeros new_ones new_full new_empty scalar_tensor empty_strided
     new_empty_strided empty_permuted""".split()

@@ -1,11 +1,12 @@
-"""Lookups by index: the indexed axis stays whole, because indices are numbers in the data; the other axes pass."""
+"""Lookups by index: the indexed axis stays whole, because indices are numbers in the data; the other axes pass. Where
+the indices are positions, the indexed axis loses what they lose: `couple/positions.py`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from secateur.capture import OpCall
-from secateur.couple.coupling import Coupling
+from secateur.couple.coupling import Choice, Coupling
 from secateur.couple.rules.registry import broadcast, dimension, rule, unknown
 from secateur.couple.units import Axis, fixed_axis
 
@@ -14,7 +15,8 @@ from secateur.couple.units import Axis, fixed_axis
 def embedding(coupling: Coupling, call: OpCall) -> None:
     weight, indices = call["weight"], call["indices"]
     rows, channels = coupling.axes(weight)
-    coupling.pin(call, "rows are looked up by number", rows)
+    if coupling.positions.look_up(call, indices, rows, "rows are looked up by number"):
+        coupling.note_experts(weight, rows)
     coupling.contract(weight, 0)
     coupling.set(call.out, [*coupling.axes(indices), channels], call)
 
@@ -27,7 +29,11 @@ def index(coupling: Coupling, call: OpCall) -> None:
         return masked(coupling, call)
     indices += [None] * (len(axes) - len(indices))
     indexed = [i for i, value in enumerate(indices) if value is not None]
-    coupling.pin(call, "it is indexed by numbers", *(axes[i] for i in indexed))
+    for i in indexed:
+        if coupling.positions.look_up(call, indices[i], axes[i], "it is indexed by numbers"):
+            coupling.note_experts(x, axes[i])
+    if indexed == [0] and not indices[0].shape:
+        coupling.same_tensor(call.out, x, range(1, len(axes)))
     values = [indices[i] for i in indexed]
     picked = broadcast(coupling, call, values, np.broadcast_shapes(*(value.shape for value in values)))
     rest = [axes[i] for i in range(len(axes)) if i not in indexed]
@@ -67,8 +73,14 @@ def _read_or_write(coupling: Coupling, call: OpCall, selected: list[Axis]) -> No
 
 @rule("nonzero")
 def nonzero(coupling: Coupling, call: OpCall) -> None:
-    axes = coupling.axes(call["self"])
-    coupling.pin(call, "its values are looked at", *axes)
+    """How many there are follows from the choice of the data, and so does not say how long the axis is."""
+    x = call["self"]
+    axes = coupling.axes(x)
+    if len(axes) == 1 and coupling.positions.depends_on_choice(x):
+        coupling.choices.append(Choice(call, axes[0], 0, "its values are looked at"))
+        coupling.positions.add(call.out, axes[0])
+    else:
+        coupling.pin(call, "its values are looked at", *axes)
     picked, dimensions = call.out.shape
     coupling.set(call.out, [coupling.picked(axes, picked), fixed_axis(dimensions)], call)
 
@@ -77,7 +89,8 @@ def nonzero(coupling: Coupling, call: OpCall) -> None:
 def index_select(coupling: Coupling, call: OpCall) -> None:
     x, indices = call["self"], call["index"]
     d, axes = dimension(call["dim"], len(x.shape)), list(coupling.axes(x))
-    coupling.pin(call, "it is indexed by numbers", axes[d])
+    if coupling.positions.look_up(call, indices, axes[d], "it is indexed by numbers"):
+        coupling.note_experts(x, axes[d])
     axes[d] = coupling.axes(indices)[0] if indices.shape else fixed_axis(1)
     coupling.set(call.out, axes, call)
 
@@ -87,7 +100,8 @@ def index_add(coupling: Coupling, call: OpCall) -> None:
     x, source = call["self"], call["source"]
     d = dimension(call["dim"], len(x.shape))
     own, other = coupling.axes(x), coupling.axes(source)
-    coupling.pin(call, "it is indexed by numbers", own[d], other[d])
+    coupling.positions.look_up(call, call["index"], own[d], "it is indexed by numbers")
+    coupling.pin(call, "it is indexed by numbers", other[d])
     axes = [a if i == d else coupling.tie(call, a, b) for i, (a, b) in enumerate(zip(own, other, strict=True))]
     coupling.set(call.out, axes, call)
 
@@ -100,7 +114,9 @@ def gather(coupling: Coupling, call: OpCall) -> None:
     for value in (x, *others):
         if len(value.shape) != len(x.shape):
             return unknown(coupling, call)
+    for value in others:
         coupling.pin(call, "it is indexed by numbers", coupling.axes(value)[d])
+    coupling.positions.look_up(call, call["index"], coupling.axes(x)[d], "it is indexed by numbers")
     reference = call["index"] if call.op == "gather" else x
     for value in (x, *others):
         for i, (a, b) in enumerate(zip(coupling.axes(reference), coupling.axes(value), strict=True)):
@@ -111,7 +127,7 @@ def gather(coupling: Coupling, call: OpCall) -> None:
     return coupling.set(call.out, coupling.axes(reference), call)
 
 
-@rule("topk", "sort", "argsort", "kthvalue", "mode", "cummax", "cummin")
+@rule("sort", "argsort", "kthvalue", "mode", "cummax", "cummin")
 def order(coupling: Coupling, call: OpCall) -> None:
     """The results name coordinates by number."""
     x = call["self"]

@@ -8,6 +8,7 @@ from secateur.couple.rules.registry import dimensions, pointwise, rule
 from secateur.couple.units import fixed_axis
 
 _NAMES_A_COORDINATE = ("argmax", "argmin", "median", "nanmedian")
+_NAME_IT_ASIDE = ("max", "min")
 
 
 @rule(
@@ -19,12 +20,13 @@ def reduce(coupling: Coupling, call: OpCall) -> None:
     if "other" in call.args:  # torch.max of two tensors
         return pointwise(coupling, call)
     axes, reduced = coupling.axes(x), dimensions(call["dim"], len(x.shape))
-    names_a_coordinate = call.op in _NAMES_A_COORDINATE or (call.op in ("max", "min") and len(call.outputs) == 2)
     for d in reduced:
-        if names_a_coordinate:
+        if call.op in _NAMES_A_COORDINATE:
             coupling.pin(call, "a coordinate is named by its number", axes[d])
         else:
             coupling.read(axes[d])
+            if call.op in _NAME_IT_ASIDE and len(call.outputs) == 2:
+                coupling.positions.add_unusable(call.outputs[1], axes[d])
     for out in call.outputs:
         if out is not None:
             kept = len(out.shape) == len(axes)

@@ -87,7 +87,7 @@ def cat(coupling: Coupling, call: OpCall) -> None:
     out = call.out
     d = dimension(call["dim"], len(out.shape))
     given = call["tensors"]
-    parts = [value for value in given if len(value.shape) == len(out.shape) and value.shape[d] > 0] or given[:1]
+    parts = [value for value in given if len(value.shape) == len(out.shape)]
     axes = list(coupling.axes(parts[0]))
     for value in parts[1:]:
         for i, axis in enumerate(coupling.axes(value)):

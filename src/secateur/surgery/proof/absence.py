@@ -287,6 +287,14 @@ def _along_axis(call: Operation) -> Any:
     return marked(call.again(self=filled(values, _UNNOTICED[_name(call.func)])), is_dead(values))
 
 
+@rule("topk")
+def _chosen(call: Operation) -> tuple[Tensor, Tensor]:
+    """The best of the live coordinates, by their numbers in the full size."""
+    values, axis = call.given["self"], call.given["dim"]
+    best, positions = call.again(self=filled(values, -math.inf if call.given["largest"] else math.inf))
+    return marked(best, is_dead(values).gather(axis, positions)), positions
+
+
 @rule("constant_pad_nd")
 def _padding(call: Operation) -> Tensor:
     """Axis after axis, because what is added beside coordinates that are all dead is dead: a removed channel has no
