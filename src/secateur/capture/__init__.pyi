@@ -14,6 +14,7 @@ from secateur.capture.expressions import evaluate as evaluate
 from secateur.capture.expressions import expression_of as expression_of
 from secateur.capture.expressions import leaves_of as leaves_of
 from secateur.capture.expressions import substitute as substitute
+from secateur.capture.forward import Leaf as Leaf
 from secateur.capture.forward import capture as capture
 from secateur.capture.forward import recorded as recorded
 from secateur.capture.forward import state_tensors as state_tensors
@@ -29,6 +30,7 @@ from secateur.capture.randomness import python_random_kept as python_random_kept
 from secateur.capture.randomness import without_random_effects as without_random_effects
 from secateur.capture.recorder import RECURRENT as RECURRENT
 from secateur.capture.recorder import CallRecorder as CallRecorder
+from secateur.capture.recorder import bound_arguments as bound_arguments
 from secateur.capture.size_taking import TAKES_SIZES as TAKES_SIZES
 from secateur.capture.trace import OpCall as OpCall
 from secateur.capture.trace import Output as Output

@@ -58,6 +58,8 @@ class Coupling:
         self._other_reasons = [Reason("it meets the batch, which stays whole")]
         self.reads: list[Axis] = []
         """Axes that some operator sums over; a unit in none of them, nor in `heads`, is read by nothing."""
+        self.mixed: dict[int, list[Axis]] = {}
+        """By call, in the order of its rule, the axes along which a coordinate of the result depends on others."""
         self.heads: list[Axis] = []
         """Axes of matrix products that run side by side."""
         self.contractions: list[Contraction] = []
@@ -69,6 +71,7 @@ class Coupling:
         """Parameters that scale the channels of a batch norm."""
         self._axes: dict[int, list[Axis]] = {}
         self._origin: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._running = 0
 
     def run(self) -> Coupling:
         from secateur.couple.rules.registry import rule_for, unknown
@@ -91,6 +94,7 @@ class Coupling:
                 seen = []
             seen += [value for value in call.outputs if value is not None]
             empty = call.op not in _RANDOM_ACCESS_SAFE and any(0 in value.shape for value in call.tensors)
+            self._running = call.index
             rule = unknown if empty or (call.hidden and call.op in TAKES_SIZES) else rule_for(call)
             try:
                 rule(self, call)
@@ -153,8 +157,14 @@ class Coupling:
         return split(self.units, axis, sizes, self.because(call, "it cannot be split that way"))
 
     def read(self, axis: Axis) -> None:
+        """The operator sums over the axis."""
+        self.mix(axis)
         if axis.size:
             self.reads.append(axis)
+
+    def mix(self, axis: Axis) -> None:
+        """The operator lets coordinates of the axis depend on each other, as a norm does."""
+        self.mixed.setdefault(self._running, []).append(axis)
 
     def note_heads(self, axis: Axis) -> None:
         if axis.size:
