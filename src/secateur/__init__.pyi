@@ -9,6 +9,7 @@ from secateur.bench.sheet import measure as measure
 from secateur.capture.definitions import rule as rule
 from secateur.channels.anatomy import Anatomy as Anatomy
 from secateur.channels.anatomy import inspect as inspect
+from secateur.channels.dead_channels import plan_dead_channels as plan_dead_channels
 from secateur.channels.planning import plan_channels as plan_channels
 from secateur.channels.select import NothingToCut as NothingToCut
 from secateur.channels.sensitivity_curves import Sensitivity as Sensitivity

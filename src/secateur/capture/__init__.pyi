@@ -37,6 +37,7 @@ from secateur.capture.randomness import python_random_kept as python_random_kept
 from secateur.capture.randomness import without_random_effects as without_random_effects
 from secateur.capture.recorder import RECURRENT as RECURRENT
 from secateur.capture.recorder import CallRecorder as CallRecorder
+from secateur.capture.recorder import bound_arguments as bound_arguments
 from secateur.capture.size_taking import TAKES_SIZES as TAKES_SIZES
 from secateur.capture.trace import OpCall as OpCall
 from secateur.capture.trace import Output as Output

@@ -70,6 +70,8 @@ class Coupling:
         self._other_reasons = [Reason("it meets the batch, which stays whole")]
         self.reads: list[Axis] = []
         """Axes that some operator sums over; a unit in none of them, nor in `heads`, is read by nothing."""
+        self.mixed: dict[int, list[Axis]] = {}
+        """By call, in the order of its rule, the axes along which a coordinate of the result depends on others."""
         self.heads: list[Axis] = []
         """Axes of matrix products that run side by side."""
         self.experts: list[Axis] = []
@@ -89,6 +91,7 @@ class Coupling:
         self._origin: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._weights = {leaf.index for leaf in trace.leaves if leaf.kind == "parameter"}
         """Parameters, and what is made of parameters alone."""
+        self._running = 0
 
     def run(self) -> Coupling:
         from secateur.couple.rules.registry import rule_for, unknown
@@ -111,6 +114,7 @@ class Coupling:
                 seen = []
             seen += [value for value in call.outputs if value is not None]
             empty = call.op not in _RANDOM_ACCESS_SAFE and any(0 in value.shape for value in call.tensors)
+            self._running = call.index
             rule = unknown if empty or (call.hidden and call.op in TAKES_SIZES) else rule_for(call)
             try:
                 rule(self, call)
@@ -179,8 +183,14 @@ class Coupling:
         return split(self.units, axis, sizes, self.because(call, "it cannot be split that way"))
 
     def read(self, axis: Axis) -> None:
+        """The operator sums over the axis."""
+        self.mix(axis)
         if axis.size:
             self.reads.append(axis)
+
+    def mix(self, axis: Axis) -> None:
+        """The operator lets coordinates of the axis depend on each other, as a norm does."""
+        self.mixed.setdefault(self._running, []).append(axis)
 
     def note_heads(self, axis: Axis) -> None:
         if axis.size:

@@ -17,6 +17,7 @@ from secateur.base import (
     NOT_STORED,
     Count,
     FileFormat,
+    Finite,
     Label,
     LeftAlone,
     Must,
@@ -158,6 +159,10 @@ class Plan:
     looks_at_weights: bool | None = field(default=None, metadata=IF_THERE)
     """Whether the code looks at values that follow from weights which are cut; None where it does not, so far as is
     known."""
+    same_outputs: bool | None = field(default=None, metadata=IF_THERE)
+    """Whether only dead channels go, so that the model computes the same as before; None where others go as well."""
+    folded: Mapping[str, tuple[Finite, ...]] | None = field(default=None, metadata=IF_THERE)
+    """What constant channels that go leave behind: by bias or running mean, what is added before it is cut."""
     example_form: Annotated[Form | None, StoredAs(to_json, read_form)] = field(
         default=None, compare=False, repr=False, metadata=IF_THERE
     )
@@ -181,8 +186,9 @@ class Plan:
         free = [f"outputs that may change their shape: {some_of(self.free_outputs, 8)}"] if self.free_outputs else []
         rounding = [self.rounding] if self.rounding else []
         looks = [_LOOKS] if self.looks_at_weights else []
-        left_alone = wrapped(left_alone_lines(self.left_alone))
-        return joined_lines([*wrapped([*head, *met, *free, *rounding, *looks]), *group_lines(rows, "−"), *left_alone])
+        folded = [f"constants go into {some_of(list(self.folded), 8)}"] if self.folded else []
+        head += [*met, *free, *rounding, *folded, *looks]
+        return joined_lines([*wrapped(head), *group_lines(rows, "−"), *wrapped(left_alone_lines(self.left_alone))])
 
     def then(self, later: Plan) -> Plan:
         """One plan that does what this one and then `later`, made for the model it leaves, do one after the other."""
@@ -206,6 +212,8 @@ class Plan:
             free_outputs=tuple(dict.fromkeys([*(self.free_outputs or ()), *(later.free_outputs or ())])) or None,
             rounding=later.rounding or self.rounding,
             looks_at_weights=later.looks_at_weights or self.looks_at_weights,
+            same_outputs=self.same_outputs and later.same_outputs,
+            folded=_folded_in_turn(self, later),
             example_form=self.example_form,
             example_inputs=self.example_inputs,
             constants=self.constants,
@@ -228,6 +236,17 @@ class Plan:
     def load(path: str | Path) -> Plan:
         """Reads a plan that `save` wrote; refuses a file that is not one, or not whole."""
         return load_record(Plan, path)
+
+
+def _folded_in_turn(first: Plan, later: Plan) -> dict[str, tuple[float, ...]] | None:
+    """What both add, in the shapes that tensors have before the first cut."""
+    added = {name: np.asarray(numbers) for name, numbers in (first.folded or {}).items()}
+    for name, numbers in (later.folded or {}).items():
+        cut = first.tensors.get(name)
+        whole = np.zeros(cut.shape if cut else len(numbers))
+        whole[cut.kept[0] if cut else slice(None)] = numbers
+        added[name] = added.get(name, 0) + whole
+    return {name: tuple(numbers.tolist()) for name, numbers in added.items()} or None
 
 
 def _composed(first: Outcome | None, later: Outcome | None) -> Outcome | None:

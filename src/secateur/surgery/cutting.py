@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -31,6 +31,8 @@ def cut(model: nn.Module, plan: Plan, optimizer: Optimizer | None = None) -> Non
     if optimizer is not None:
         _require_own(optimizer, module)
     with uninterrupted(), _undone_on_error() as undo:
+        for name, numbers in (plan.folded or {}).items():
+            _add(tensors[name], numbers, undo)
         for name, tensor_cut in plan.tensors.items():
             _cut_tensor(tensors[name], tensor_cut, undo)
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, undo)
@@ -91,6 +93,12 @@ def require_fit(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> No
             )
         if hasattr(tensors[name], "device_mesh"):
             raise UsageError(f"{name} is spread over processes; cut the model before sharding it.")
+    for name, numbers in (plan.folded or {}).items():
+        if name not in tensors or tuple(tensors[name].shape) != (len(numbers),):
+            raise UsageError(
+                f"The plan adds {len(numbers)} numbers to {name}, which the model does not have in that shape; "
+                "use the architecture it was made for, and apply a plan once."
+            )
     for attribute, (old, _) in plan.attributes.items():
         found = read_attribute(module, attribute)
         if found != old:
@@ -111,6 +119,12 @@ def _undone_on_error() -> Iterator[list[Callable[[], None]]]:
         for step in reversed(undo):
             step()
         raise
+
+
+def _add(tensor: Tensor, numbers: Sequence[float], undo: list[Callable[[], None]]) -> None:
+    before = tensor.detach().clone()
+    undo.append(lambda: tensor.data.copy_(before))
+    tensor.data.add_(torch.tensor(numbers, dtype=torch.float64, device=tensor.device).to(tensor.dtype))
 
 
 def _cut_tensor(tensor: Tensor, tensor_cut: TensorCut, undo: list[Callable[[], None]]) -> None:

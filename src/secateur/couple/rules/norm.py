@@ -37,6 +37,8 @@ def layer_norm(coupling: Coupling, call: OpCall) -> None:
     for value in scales:
         for i, axis in enumerate(coupling.axes(value)):
             axes[first + i] = coupling.tie(call, axes[first + i], axis)
+    for axis in axes[first:]:
+        coupling.mix(axis)
     out, *statistics = call.outputs
     coupling.set(out, axes, call)
     for statistic in statistics:
@@ -54,11 +56,12 @@ def group_norm(coupling: Coupling, call: OpCall) -> None:
     for value in scales:
         axes[1] = coupling.tie(call, axes[1], coupling.axes(value)[0])
     if groups == 1:
-        group = fixed_axis(1)
+        group, within = fixed_axis(1), axes[1]
     elif groups == channels:
-        group = axes[1]
+        group, within = axes[1], fixed_axis(1)
     else:
-        group, _ = coupling.split(call, axes[1], (groups, channels // groups))
+        group, within = coupling.split(call, axes[1], (groups, channels // groups))
+    coupling.mix(within)
     coupling.group_axes[call.index] = group
     out, *statistics = call.outputs
     coupling.set(out, axes, call)
@@ -73,6 +76,8 @@ def weight_norm(coupling: Coupling, call: OpCall) -> None:
     for i, axis in enumerate(coupling.axes(magnitude)):
         if magnitude.shape[i] > 1:
             axes[i] = coupling.tie(call, axes[i], axis)
+        else:
+            coupling.mix(axes[i])
     out, *norms = call.outputs
     coupling.set(out, axes, call)
     for value in norms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from secateur.capture import OpCall
 from secateur.couple.coupling import Coupling
-from secateur.couple.rules.registry import dimensions, pointwise, rule
+from secateur.couple.rules.registry import dimension, dimensions, pointwise, rule
 from secateur.couple.units import fixed_axis
 
 _NAMES_A_COORDINATE = ("argmax", "argmin", "median", "nanmedian")
@@ -38,5 +38,6 @@ def reduce(coupling: Coupling, call: OpCall) -> None:
 @rule(*"softmax _softmax log_softmax _log_softmax _safe_softmax cumsum cumprod logcumsumexp".split())
 def normalise(coupling: Coupling, call: OpCall) -> None:
     axes = coupling.axes(call["self"])
+    coupling.mix(axes[dimension(call["dim"], len(axes))])
     for out in call.outputs:
         coupling.set(out, axes, call)

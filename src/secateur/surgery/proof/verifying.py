@@ -109,7 +109,26 @@ def _proof(module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[st
             )
         what = "a removed channel reaches an output" if isnan(difference) else f"the outputs differ by {difference:.1e}"
         raise ProofFailed(f"The cut model is not what the plan says: {what}, relative, in float64.")
+    if plan.same_outputs:
+        _require_same_outputs(module, plan, args, kwargs, free)
     return Proof(difference, len(got), moved=_largest_difference(before, got) > TOLERANCE)
+
+
+def _require_same_outputs(
+    module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], free: Set[str]
+) -> None:
+    """Of the model as it is and the cut one: the plan removes dead channels only."""
+    whole = _copy(module).eval().double()
+    pruned = _copy(whole)
+    cut(pruned, plan)
+    with python_random_kept():
+        before, after = (_outputs(run_float64, each, args, kwargs, free) for each in (whole, pruned))
+    difference = _largest_difference(before, after)
+    if not difference <= TOLERANCE:
+        raise ProofFailed(
+            f"The channels that the plan removes are not dead in this model: the outputs would change by "
+            f"{difference:.1e}, relative, in float64; plan it again for the weights as they are."
+        )
 
 
 def _full_size(module: nn.Module, plan: Plan) -> nn.Module:
@@ -150,8 +169,11 @@ def _vary_constants(module: nn.Module, plan: Plan) -> None:
 
 
 def _mark_removed(module: nn.Module, plan: Plan) -> None:
+    """What the removed coordinates leave behind is added; they themselves become NaN."""
     tensors = named_tensors(module)
     with torch.no_grad():
+        for name, numbers in (plan.folded or {}).items():
+            tensors[name].data += torch.tensor(numbers, dtype=torch.float64, device=tensors[name].device)
         for name, tensor_cut in plan.tensors.items():
             for axis, kept in tensor_cut.kept.items():
                 gone = np.delete(np.arange(tensor_cut.shape[axis]), kept)

@@ -1,0 +1,203 @@
+"""A mode in which NaN means "depends on the input": what is left a number is constant, whatever finite input comes.
+
+A product with an exact zero is zero, also where the other factor is unknown. Integers and booleans cannot be marked, so
+whatever is computed from them is unknown. So is the result of an operation that is not known to pass NaN on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import cache, reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from secateur.base import tensors_in
+from secateur.surgery import DecomposingMode
+
+# A coordinate of the result is NaN by itself where one that it is computed from is.
+_PASSES_NAN_ON = frozenset(
+    """cat stack constant_pad_nd clone copy _to_copy zeros_like ones_like full_like empty_like new_zeros new_ones
+    new_full new_empty new_empty_strided fill zero repeat roll flip pixel_shuffle pixel_unshuffle channel_shuffle
+    native_channel_shuffle im2col col2im slice_scatter select_scatter sum mean amax amin var std var_mean std_mean
+    linalg_vector_norm norm cumsum _softmax _log_softmax _safe_softmax native_layer_norm native_group_norm
+    _fused_rms_norm _weight_norm_interface avg_pool1d avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d
+    max_pool2d_with_indices max_pool3d_with_indices upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d reflection_pad1d reflection_pad2d
+    replication_pad1d replication_pad2d glu""".split()
+)
+
+
+class UnknownIsNaN(DecomposingMode):
+    """Marks what depends on inputs that are NaN. Results of rules are written where an operation in place writes."""
+
+    def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = _name(func)
+        given = list(tensors_in((args, kwargs), objects=False))
+        if func.is_view or name == "detach":
+            return func(*args, **kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return _unknown(func(*args, **kwargs))
+        if name in _RULES:
+            return _RULES[name](func, args, kwargs)
+        if given and _is_pointwise(func):
+            return _pointwise(func, args, kwargs, given)
+        if all(map(_is_real_number, given)) and (name in _PASSES_NAN_ON or not any(map(_has_nan, given))):
+            return func(*args, **kwargs)
+        results = func(*args, **kwargs)
+        _unknown(given if results is None else results)
+        return results
+
+
+_Rule = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+_RULES: dict[str, _Rule] = {}
+
+
+def _rule(*names: str) -> Callable[[_Rule], _Rule]:
+    def register(rule: _Rule) -> _Rule:
+        _RULES.update(dict.fromkeys(names, rule))
+        return rule
+
+    return register
+
+
+@cache
+def _name(func: Any) -> str:
+    return str(func._schema.name).rpartition("::")[2].removesuffix("_")
+
+
+@cache
+def _is_pointwise(func: Any) -> bool:
+    sibling = getattr(getattr(torch.ops.aten, _name(func), None), "default", None)  # forms in place lack the tag
+    return any(torch.Tag.pointwise in form.tags for form in (func, sibling) if form is not None)
+
+
+def _unknown(results: Any, where: Tensor | None = None) -> Any:
+    """The results with NaN everywhere, or at these coordinates; in place, which serves operations in place as well."""
+    for result in tensors_in((results,), objects=False):
+        if _is_real_number(result):
+            same = where is not None and where.shape == result.shape
+            result.masked_fill_(where if same and where is not None else _everywhere(result), math.nan)
+    return results
+
+
+def _is_real_number(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _has_nan(tensor: Tensor) -> bool:
+    return bool(tensor.isnan().any())
+
+
+def _everywhere(tensor: Tensor) -> Tensor:
+    return torch.ones_like(tensor, dtype=torch.bool)
+
+
+def _pointwise(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor]) -> Any:
+    """Kernels may swallow NaN, as clamping and powers do."""
+    marks = [each.isnan() if _is_real_number(each) else _everywhere(each) for each in given]
+    unknown = reduce(torch.logical_or, marks)
+    zeros = [each == 0 for each in given if _is_real_number(each)] if _name(func) == "mul" else []
+    results = _unknown(func(*args, **kwargs), unknown)
+    return results.masked_fill_(reduce(torch.logical_or, zeros).broadcast_to(results.shape), 0) if zeros else results
+
+
+@_rule("where")
+def _where(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Nobody knows which of the two is chosen."""
+    results = func(*args, **kwargs)
+    alike = args[1] == args[2] if len(args) == 3 else torch.zeros_like(results, dtype=torch.bool)
+    return _unknown(results, ~torch.as_tensor(alike).broadcast_to(results.shape))
+
+
+@_rule("masked_fill")
+def _masked_fill(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    values, _, filling = args
+    differs = values != filling
+    results = func(*args, **kwargs)
+    return _unknown(results, differs.broadcast_to(results.shape))
+
+
+@_rule("embedding", "index", "index_select", "gather", "_unsafe_index")
+def _look_up(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Nobody knows which coordinates are looked up: what is alike in all of them is known."""
+    table, *rest = args
+    match _name(func):
+        case "embedding":
+            axes = [0]
+        case "index" | "_unsafe_index":
+            axes = [axis for axis, each in enumerate(_spread_masks(rest[0])) if each is not None]
+        case _:
+            axes = [rest[0]] if table.dim() else []
+    for axis in axes:
+        alike = (table == table.narrow(axis, 0, 1)).all(axis, keepdim=True)
+        table = table.masked_fill(~alike, math.nan) if _is_real_number(table) else table
+    return func(table, *rest, **kwargs)
+
+
+def _spread_masks(indices: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """One index for each axis that it picks from: a mask picks from as many as it has."""
+    spread: list[Tensor | None] = []
+    for index in indices:
+        masks = index is not None and index.dtype in (torch.bool, torch.uint8)
+        spread += [index] * (index.dim() if masks and index is not None else 1)
+    return spread
+
+
+# Contractions: a term is unknown where a factor is, unless the other one is zero.
+
+
+def _contracted(product: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> Tensor:
+    unknown_left, unknown_right = (factor.isnan() for factor in (left, right))
+    unknown_terms = product(unknown_left.double(), (right != 0).double())
+    unknown_terms = unknown_terms + product((left != 0).double(), unknown_right.double())
+    result = product(left.masked_fill(unknown_left, 0), right.masked_fill(unknown_right, 0))
+    return result.masked_fill_(unknown_terms > 0.5, math.nan)
+
+
+@_rule("mm", "bmm", "mv", "dot")
+def _product(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    return _contracted(torch.matmul, args[0], args[1])
+
+
+@_rule("addmm", "baddbmm", "addmv")
+def _added_product(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    added, left, right = args
+    product = _contracted(torch.matmul, left, right) * kwargs.get("alpha", 1)
+    return product + kwargs.get("beta", 1) * added if kwargs.get("beta", 1) != 0 else product
+
+
+@_rule("convolution")
+def _convolution(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    values, kernel, bias, *geometry = args
+    result = _contracted(lambda x, w: func(x, w, None, *geometry), values, kernel)
+    return result if bias is None else result + bias.view(-1, *[1] * (kernel.dim() - 2))
+
+
+@_rule("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "cudnn_batch_norm")
+def _batch_norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Each channel on its own; one that is scaled by zero is its shift."""
+    values, scale, shift = args[:3]
+    results = func(*args, **kwargs)
+    if scale is not None and scale.numel():
+        constant = torch.zeros_like(scale) if shift is None else shift
+        channels = (1, -1, *[1] * (values.dim() - 2))
+        results[0].copy_(torch.where((scale == 0).view(channels), constant.view(channels), results[0].clone()))
+    return results
+
+
+@_rule(
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+)
+def _attention(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Whatever the weights of the sum are, values that are all zero give zero."""
+    results = func(*args, **kwargs)
+    value = args[2].repeat_interleave(args[0].shape[1] // args[2].shape[1], dim=1)
+    _unknown(results)
+    results[0].masked_fill_((value == 0).all(-2, keepdim=True), 0)
+    return results
