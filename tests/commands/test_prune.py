@@ -147,7 +147,10 @@ def test_the_target_is_met_and_told(task: Path) -> None:
         (("--channels", "50%", "--sparsity", "90%"), "either an amount of weights or channels"),
         (("--channels", "50%", "--pattern", "2:4"), "pattern belongs to single weights"),
         (("--channels", "50%", "--sensitivity", "s.json"), "sensitivity belongs to targets"),
-        (("--target", "macs=50%", "--sensitivity", "/nowhere/s.json"), "no sensitivity file /nowhere/s.json; check the path"),
+        (
+            ("--target", "macs=50%", "--sensitivity", "/nowhere/s.json"),
+            "no sensitivity file /nowhere/s.json; check the path",
+        ),
         (("--channels", "50%", "--floor", "0.2"), "--floor belongs to --scope global"),
         (("--channels", "50%", "--per-layer", "hidden"), "write a layer and its amount, such as conv1=25%"),
         (("--channels", "50%", "--per-layer", "hiden=25%"), "did you mean 'hidden'"),

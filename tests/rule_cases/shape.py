@@ -223,7 +223,9 @@ image("chunk of space into unequal pieces", lambda x: torch.cat(x.chunk(3, 2)[::
 tokens("chunk into one", lambda x: x.chunk(1, -1)[0])
 tokens("chunk into single channels", lambda x: sum(x.chunk(16, -1)), reads=1, **stays("the number of pieces stays"))
 tokens("tensor_split", lambda x: torch.mul(*x.tensor_split(2, -1)), reads=8, cut=TWO_PARTS)
-tokens("tensor_split into pieces that change places", lambda x: torch.cat(x.tensor_split(4, -1)[::-1], -1), cut=TWO_PARTS)
+tokens(
+    "tensor_split into pieces that change places", lambda x: torch.cat(x.tensor_split(4, -1)[::-1], -1), cut=TWO_PARTS
+)
 tokens("tensor_split into unequal pieces", lambda x: torch.cat(x.tensor_split(3, -1)[::-1], -1), **stays("unequal"))
 tokens("tensor_split into single channels", lambda x: sum(x.tensor_split(16, -1)), reads=1, cut={}, left={"first": ""})
 tokens("tensor_split of space", lambda x: torch.cat(x.tensor_split((1, -1), 1)[::-1], 1))

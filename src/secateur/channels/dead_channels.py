@@ -83,7 +83,9 @@ class _Dead:
         while count != (count := int(dead.sum())):
             for reading in reversed(self._readings):
                 rows = units.resolve(reading.axis)
-                noticed = reading.noticed if reading.outputs is None else reading.noticed[~self._gone(reading.outputs, dead)]
+                noticed = (
+                    reading.noticed if reading.outputs is None else reading.noticed[~self._gone(reading.outputs, dead)]
+                )
                 dead[rows[:, dead[rows].any(0) & noticed.any(0)]] = False
         return np.flatnonzero(dead)
 

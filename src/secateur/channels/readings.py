@@ -88,9 +88,7 @@ def _watched(model: nn.Module, dissection: Dissection, args: Any, kwargs: Any, o
 
 
 class _Watcher(CallRecorder):
-    def __init__(
-        self, leaves: list[Leaf], dissection: Dissection, readings: list[Reading], only_weights: bool
-    ) -> None:
+    def __init__(self, leaves: list[Leaf], dissection: Dissection, readings: list[Reading], only_weights: bool) -> None:
         super().__init__(leaves)
         self._trace, self._coupling = dissection.trace, dissection.coupling
         self._takers = _Takers(dissection.trace)
@@ -268,11 +266,16 @@ def _recurrent(call: OpCall, given: Mapping[str, Any]) -> Iterable[_Noticed]:
             from_below, from_output, *rest = weights[cell * per_cell : (cell + 1) * per_cell]
             projection = rest.pop() if len(rest) % 2 else None
             first, last = ((state[cell] != 0).reshape(-1, state.shape[-1]).any(0) for state in (states[0], states[-1]))
-            rows = [(each != 0).reshape(-1, len(last), each.size // len(each)) for each in (from_below, from_output, *rest)]
+            rows = [
+                (each != 0).reshape(-1, len(last), each.size // len(each)) for each in (from_below, from_output, *rest)
+            ]
             inner = last | np.any([each.any((0, 2)) for each in rows], axis=0)
             output = first | (inner if projection is None else (projection != 0).any(1))
             yield _Noticed(((from_below != 0).any(0) & below)[None])
             yield _Noticed(((from_output != 0).any(0) & output)[None])
-            yield _Noticed(((from_output if projection is None else projection) != 0).any(0)[None] & (output if projection is None else inner)[None])
+            yield _Noticed(
+                ((from_output if projection is None else projection) != 0).any(0)[None]
+                & (output if projection is None else inner)[None]
+            )
             outputs.append(output)
         below = np.concatenate(outputs)
