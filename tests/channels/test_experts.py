@@ -141,7 +141,7 @@ def test_use_is_the_mean_of_what_an_expert_adds_to_its_tokens() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_forms_of_transformers(form: str, tmp_path: Path) -> None:
+def test_forms_of_transformers(form: str) -> None:
     model, inputs = ZOO["mixtral"].build().eval(), ZOO["mixtral"].inputs()
     model.set_experts_implementation(form)
     plan = secateur.plan_channels(model, inputs, 0.5)
