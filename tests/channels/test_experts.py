@@ -88,6 +88,20 @@ def test_experts_that_all_serve_every_token_stay() -> None:
     assert left_alone["router"] == "an operator needs all of its units at once"
 
 
+class Telling(Mixture):
+    """Says which experts it chose."""
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x), self.router(x).topk(2)[1]
+
+
+def test_experts_stay_where_the_model_returns_their_numbers() -> None:
+    model = Telling(looked_up(lambda weight, chosen: weight[chosen])).eval()
+    left_alone = {item.name: item.reason for item in secateur.inspect(model, batch()).left_alone}
+    assert left_alone["router"] == "the model's output '1' names its coordinates by numbers"
+    assert experts_of(secateur.plan_channels(model, batch(), 0.5, outputs=[0])) == {"router": (8, 4)}
+
+
 def test_experts_are_not_rounded_to_multiples() -> None:
     plan = secateur.plan_channels(mixture(), batch(), 0.4, multiple_of=8)
     assert experts_of(plan) == {"router": (8, 5)}
@@ -127,7 +141,7 @@ def test_use_is_the_mean_of_what_an_expert_adds_to_its_tokens() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_forms_of_transformers(form: str, tmp_path: Path) -> None:
+def test_forms_of_transformers(form: str) -> None:
     model, inputs = ZOO["mixtral"].build().eval(), ZOO["mixtral"].inputs()
     model.set_experts_implementation(form)
     plan = secateur.plan_channels(model, inputs, 0.5)

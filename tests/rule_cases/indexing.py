@@ -179,6 +179,13 @@ RANKED: dict[str, Callable[[Tensor, int], Tensor]] = {
     "max with its place": lambda x, d: sum(x.max(d, keepdim=True)),
     "min with its place": lambda x, d: sum(x.min(d)).unsqueeze(d),
 }
+tokens(
+    "max of what was looked up by its place, seen another way",
+    lambda x: x.gather(-1, x.max(-1)[1].unsqueeze(-1)),
+    1,
+    {},
+    left={"first": ""},
+)
 tokens("max over channels, and no place", lambda x: x.max(-1, keepdim=True)[0] * x, moved=False)
 tokens(
     "max of what was looked up by its place",

@@ -84,9 +84,12 @@ class _UseRecorder(CallRecorder):
         inputs = list(values_in(call.args.values()))
         stack = next((self.stacks[value.index] for value in inputs if value.index in self.stacks), None)
         known = next((self.rows[value.index] for value in inputs if value.index in self.rows), None)
-        if stack is not None and call.op in ("index", "index_select"):
-            positions = given["indices"][0] if call.op == "index" else given["index"]
-            self._mark(call.outputs, stack, positions.flatten() if positions.dim() else positions)
+        if stack is not None and call.op == "index":
+            first, *others = given["indices"]
+            if first is not None and not others:
+                self._mark(call.outputs, stack, first)
+        elif stack is not None and call.op == "index_select" and given["dim"] == 0:
+            self._mark(call.outputs, stack, given["index"])
         elif stack is not None and call.op == "_grouped_mm":
             row = torch.arange(out.shape[0], device=out.device, dtype=given["offs"].dtype)
             self._mark(call.outputs, stack, torch.searchsorted(given["offs"], row, right=True))

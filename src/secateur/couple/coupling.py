@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -89,8 +90,6 @@ class Coupling:
         """Parameters that scale the channels of a batch norm."""
         self._axes: dict[int, list[Axis]] = {}
         self._origin: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self._weights = {leaf.index for leaf in trace.leaves if leaf.kind == "parameter"}
-        """Parameters, and what is made of parameters alone."""
         self._running = 0
 
     def run(self) -> Coupling:
@@ -121,8 +120,6 @@ class Coupling:
             except FORGIVEN:
                 unknown(self, call)
             self.positions.follow(call)
-            if call.tensors and all(value.index in self._weights for value in call.tensors):
-                self._weights |= {value.index for value in call.outputs if value is not None}
         self._count_examples(of_leaves)
         self._pin_chosen_channels()
         for output in self.trace.outputs:
@@ -200,8 +197,20 @@ class Coupling:
         """The coordinates of `axis` are looked up by positions that the data chose; experts, if each is a matrix."""
         self.read(axis)
         self.looked_up_leaves.add(self._origin.get(weight.index, (-1, ()))[0])
-        if len(weight.shape) > 2 and weight.index in self._weights:
+        if len(weight.shape) > 2 and self._is_weight(weight):
             self.experts.append(axis)
+
+    def _is_weight(self, value: Value) -> bool:
+        """Whether it is a parameter, or made of parameters alone."""
+        if value.kind != "result":
+            return value.kind == "parameter"
+        made_of = self._makers[value.index].tensors
+        return bool(made_of) and all(map(self._is_weight, made_of))
+
+    @cached_property
+    def _makers(self) -> dict[int, OpCall]:
+        """By value, the first call that gave it."""
+        return {out.index: call for call in reversed(self.trace.calls) for out in call.outputs if out is not None}
 
     def because(self, call: OpCall, why: str) -> int:
         """A number for the reason, from which `reason` gets it back: most are never asked for."""

@@ -96,7 +96,7 @@ class Positions:
                 axis = self.along(value)
                 if axis is None or (call.index, value.index) in self._looked_up or op in _NEED_NO_NUMBERS:
                     continue
-                if name == "self" and op in _MOVE:
+                if name == "self" and op in _MOVE and value.index not in self._unusable:
                     self._move(call, axis)
                 else:
                     self._coupling.pin(call, "its coordinates are named by numbers", axis)

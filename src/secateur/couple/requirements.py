@@ -48,7 +48,7 @@ class Requirements:
         self._labels: dict[int, list[Axis]] = {}
         trace = coupling.trace
         numbers = coupling.positions.numbers
-        given = {call: use for use in trace.uses for call in use.calls if call in numbers}
+        given = {call: use for use in trace.uses if numbers for call in use.calls if call in numbers}
         for index in numbers:
             self._follow(trace.calls[index], given.get(index))
         for use in trace.uses:
