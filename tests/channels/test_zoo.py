@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import textwrap
 import warnings
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torch
 import secateur
 from secateur.channels.select import NothingToCut
 from secateur.surgery import cut
+from secateur.surgery.proof.dry_run import dry_run
 from tests.hf_zoo import ZOO
 
 SAMPLE = """vit swin convnext mobilenet_v2 efficientnet detr bert deberta_v2 gpt2 llama mixtral mamba t5 wav2vec2
@@ -30,16 +32,35 @@ def listed() -> dict[str, str]:
     return dict(re.findall(r"^\| `(\w+)` \| \d+ % \| (.+) \|$", PAGE.read_text(), re.MULTILINE))
 
 
+def listed_as_looking() -> set[str]:
+    """Those that the page says to look at values which follow from their weights."""
+    return set(re.findall(r"`(\w+)`", re.findall(r"look at values [^.]*?: ([^.]*)\.", PAGE.read_text())[0]))
+
+
+def checks_text(proven: int, on_stand_ins: int, looking: list[str]) -> str:
+    """How `apply` checks the cuts that can be made."""
+    names = ", ".join(f"`{name}`" for name in looking) or "none"
+    return textwrap.fill(
+        f"By default `apply` proves {proven} of the {on_stand_ins + len(looking)} that can be cut, because these models "
+        f"are small. Of larger ones it would try {on_stand_ins} out on stand-ins for their weights. The other "
+        f"{len(looking)} look at values that follow from their weights, and would be run on those, cut: {names}. None "
+        "would be cut unchecked.",
+        120,
+    )
+
+
 def cut_and_prove(name: str) -> float:
     """Takes one architecture all the way; returns the share of parameters that went."""
     model, inputs = ZOO[name].build().eval(), ZOO[name].inputs()
     plan = secateur.plan_channels(model, inputs, 0.5)
     assert secateur.verify(model, plan).moved, "the check would have passed whatever had been removed"
+    dry_run(model, plan)
+    assert bool(plan.looks_at_weights) == (name in listed_as_looking())
     full = copy.deepcopy(model)
     cut(model, plan)
     with torch.no_grad():
         outputs = flat(model(**inputs))
-        if plan.output_shapes:  # otherwise the values decide, such as how many keypoints are found
+        if not plan.looks_at_weights:  # otherwise the values decide, such as how many keypoints are found
             assert [tensor.shape for tensor in outputs] == [tensor.shape for tensor in flat(full(**inputs))]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", secateur.SecateurWarning)  # of what no config can say
@@ -71,16 +92,33 @@ def test_the_rest(name: str) -> None:
     assert share >= ENOUGH or name in listed(), f"{share:.0%} of the parameters went; docs/zoo.md does not say why"
 
 
+def test_the_page_says_how_cuts_are_checked() -> None:
+    looking = listed_as_looking()
+    assert 0 < len(looking) <= 5
+    assert looking < set(ZOO)
+    proven, cuttable, tried = re.findall(r"proves (\d+) of the (\d+) that .* would\s+try (\d+)", one_line(PAGE))[0]
+    assert checks_text(int(proven), int(tried), [name for name in ZOO if name in looking]) in PAGE.read_text()
+    assert int(cuttable) == int(tried) + len(looking) <= len(ZOO)
+
+
+def one_line(page: Path) -> str:
+    return " ".join(page.read_text().split())
+
+
 def write_page() -> None:
     """Cuts every architecture and writes down how far it went."""
     warnings.simplefilter("ignore")
-    rows, good = [], 0
+    rows, good, proven, on_stand_ins = [], 0, 0, 0
+    looking: list[str] = []
     for name, architecture in ZOO.items():
         model, inputs = architecture.build().eval(), architecture.inputs()
         share = 0.0
         try:
             plan = secateur.plan_channels(model, inputs, 0.5)
-            secateur.verify(model, plan)
+            proven += secateur.verify(model, plan).moved
+            dry_run(model, plan)
+            on_stand_ins += not plan.looks_at_weights
+            looking += [name] * bool(plan.looks_at_weights)
             share = 1 - plan.parameters[1] / plan.parameters[0]
         except NothingToCut:
             pass
@@ -96,6 +134,7 @@ def write_page() -> None:
         rows.append(f"| `{name}` | {round(100 * share)} % | {'; '.join(most)} |")
     head, _, _ = PAGE.read_text().partition("| architecture |")
     head = re.sub(r"\*\*\d+ of \d+\*\*", f"**{good} of {len(ZOO)}**", head)
+    head = re.sub(r"(?ms)^By default `apply` proves .*?unchecked\.$", checks_text(proven, on_stand_ins, looking), head)
     PAGE.write_text(
         "\n".join([head + "| architecture | parameters removed | what stays, and why |", "|---|---|---|", *rows, ""])
     )
