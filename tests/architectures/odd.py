@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from tests.support.torchscript import script
 
 from .cnn import conv_bn, head
 from .registry import architecture, floats, images
@@ -263,3 +266,56 @@ class GramOutput(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv2(self.conv1(x)).flatten(2)
         return y @ y.transpose(1, 2)
+
+
+@lru_cache
+def _ramp(length: int, channels: int) -> Tensor:
+    return torch.linspace(0, 1, length)[:, None].expand(length, channels)
+
+
+_AREAS: dict[tuple[int, int], int] = {}
+
+
+@architecture("caches", images(3, 8))
+class Caches(nn.Module):
+    """Tensors and sizes that the code remembers from one pass to the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(conv_bn(3, 16), conv_bn(16, 24))
+        self.mixer = nn.Sequential(nn.Linear(24, 32), nn.GELU(), nn.Linear(32, 24))
+        self.fc = nn.Linear(24, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.features(x)
+        sizes = x.shape[2], x.shape[3]
+        if sizes not in _AREAS:
+            _AREAS[sizes] = x.shape[2] * x.shape[3]
+        x = x.reshape(*x.shape[:2], _AREAS[sizes]).transpose(1, 2)
+        x = x + _ramp(x.shape[1], x.shape[2])
+        return self.fc((x + self.mixer(x)).mean(1))
+
+
+@script
+def _scaled(x: Tensor) -> Tensor:
+    return torch.tanh(x) / x.size(-1) ** 0.5
+
+
+@script
+def _gated(x: Tensor, gate: Tensor) -> Tensor:
+    return x * torch.sigmoid(gate)
+
+
+@architecture("scripted", floats(2, 9, 12))
+class Scripted(nn.Module):
+    """Parts in TorchScript, of which one reads a size, which must stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.gate = nn.Linear(12, 32), nn.Linear(12, 32)
+        self.hidden = nn.Linear(32, 24)
+        self.fc = nn.Linear(24, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.hidden(_gated(self.embed(x), self.gate(x)))
+        return self.fc(_scaled(x).mean(1))

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import _lru_cache_wrapper
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -142,9 +142,9 @@ class _Search:
     def _follow(self, function: FunctionType) -> None:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for code in _with_inner(function.__code__):
-            for name in code.co_freevars:
-                with suppress(KeyError, ValueError):  # a variable of a function around it, and one not filled yet
-                    self._reach(cells[name], name, cells[name].cell_contents, code)
+            for name in cells.keys() & set(code.co_freevars):
+                for held in _contents(cells[name]):
+                    self._reach(cells[name], name, held, code)
             for name in code.co_names:
                 if name in function.__globals__:
                     self._reach(function.__globals__, name, function.__globals__[name], code)
@@ -162,6 +162,13 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _with_inner(constant)
+
+
+def _contents(cell: CellType) -> tuple[Any, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:  # not filled yet
+        return ()
 
 
 def _writes_items(code: CodeType) -> bool:
