@@ -7,7 +7,7 @@ constant, which a bias can take over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import nan
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from secateur.base import SecateurError, as_call, copy_of_model
+from secateur.base import SecateurError, as_call, copied, copy_of_model
 from secateur.capture import CallRecorder, Leaf, OpCall, Trace, Value, bound_arguments, capture
 from secateur.channels.dissection import Dissection
 from secateur.channels.unknowns import UnknownIsNaN
 from secateur.couple import Axis
-from secateur.surgery import Float64
+from secateur.surgery import Float64, lifted
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
@@ -65,23 +65,20 @@ class _Noticed:
 def find_readings(module: nn.Module, dissection: Dissection, example_inputs: Any) -> list[Reading]:
     """Of all calls of the example pass, in order. Where the data decides what is computed, or code fails on NaN, only
     zeros in the weights themselves are counted on."""
-    args, kwargs = as_call(example_inputs)
-    model = copy_of_model(module).double()
-    unknown = tree_map_only(Tensor, _unknown_input, (args, kwargs))
+    call = lifted(copied(*as_call(example_inputs)))
     if not dissection.trace.data_dependent:
-        try:
-            return _watched(model, dissection, *unknown, only_weights=False)
-        except SecateurError:
-            model = copy_of_model(module).double()
-    return _watched(model, dissection, args, kwargs, only_weights=True)
+        with suppress(SecateurError):
+            return _watched(module, dissection, *tree_map_only(Tensor, _unknown, call), only_weights=False)
+    return _watched(module, dissection, *call, only_weights=True)
 
 
-def _unknown_input(tensor: Tensor) -> Tensor:
+def _unknown(tensor: Tensor) -> Tensor:
     return torch.full_like(tensor, nan) if tensor.is_floating_point() or tensor.is_complex() else tensor
 
 
-def _watched(model: nn.Module, dissection: Dissection, args: Any, kwargs: Any, only_weights: bool) -> list[Reading]:
+def _watched(module: nn.Module, dissection: Dissection, args: Any, kwargs: Any, only_weights: bool) -> list[Reading]:
     readings: list[Reading] = []
+    model = copy_of_model(module).double()
     with nullcontext() if only_weights else UnknownIsNaN(), Float64():
         capture(model, args, kwargs, lambda leaves: _Watcher(leaves, dissection, readings, only_weights))
     return readings
@@ -222,8 +219,8 @@ def _convolution(call: OpCall, given: Mapping[str, Any]) -> Iterable[_Noticed]:
         yield _weighted(places, taps.swapaxes(0, outputs), (call["weight"], outputs))
     else:  # the coordinates are the places within a group
         values = _any(read != 0, channel).reshape(groups, -1)
-        by_group = (weight != 0).reshape(groups, *((-1,) if given["transposed"] else (-1, weight.shape[1])), -1)
-        multiplied = by_group.any(-1) if given["transposed"] else by_group.any((1, 3))
+        taps = (weight != 0).reshape(groups, len(weight) // groups, *weight.shape[1:2], -1).any(3)
+        multiplied = taps.any(2 if given["transposed"] else 1)
         yield _Noticed((values & multiplied).any(0)[None])
 
 

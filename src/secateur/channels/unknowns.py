@@ -26,8 +26,11 @@ _PASSES_NAN_ON = frozenset(
     _fused_rms_norm _weight_norm_interface avg_pool1d avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d
     max_pool2d_with_indices max_pool3d_with_indices upsample_nearest1d upsample_nearest2d upsample_nearest3d
     upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d reflection_pad1d reflection_pad2d
-    replication_pad1d replication_pad2d glu""".split()
+    replication_pad1d replication_pad2d glu max min prod logsumexp tril triu adaptive_max_pool2d adaptive_max_pool3d
+    _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes lift_fresh lift_fresh_copy""".split()
 )
+# Pointwise by nature though torch does not tag them.
+_UNTAGGED = frozenset(("hardswish", "log_sigmoid_forward", "_prelu_kernel"))
 
 
 class UnknownIsNaN(DecomposingMode):
@@ -71,7 +74,7 @@ def _name(func: Any) -> str:
 @cache
 def _is_pointwise(func: Any) -> bool:
     sibling = getattr(getattr(torch.ops.aten, _name(func), None), "default", None)  # forms in place lack the tag
-    return any(torch.Tag.pointwise in form.tags for form in (func, sibling) if form is not None)
+    return _name(func) in _UNTAGGED or any(torch.Tag.pointwise in form.tags for form in (func, sibling) if form is not None)
 
 
 def _unknown(results: Any, where: Tensor | None = None) -> Any:
