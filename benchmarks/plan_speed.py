@@ -65,7 +65,7 @@ def main() -> None:
         print_row(subject, outcomes[subject.name])
     if {"bert-12", "bert-48"} <= outcomes.keys():
         print_depth(outcomes["bert-12"], outcomes["bert-48"])
-    if any(subject.needs_transformers for subject in subjects):
+    if any(subject.library == "transformers" for subject in subjects):
         print_llama(options.repeats)
     print_memory([subject for subject in subjects if subject.name in MEMORY_SUBJECTS])
 
@@ -94,7 +94,10 @@ def require_libraries(subjects: list[Subject], against_torch_pruning: bool) -> N
     try:
         if against_torch_pruning:
             import torch_pruning  # noqa: F401
-        if any(subject.needs_transformers for subject in subjects):
+        libraries = {subject.library for subject in subjects}
+        if "timm" in libraries:
+            import timm  # noqa: F401
+        if "transformers" in libraries:
             import transformers
 
             transformers.utils.logging.set_verbosity_error()
@@ -119,7 +122,7 @@ def with_torch_pruning(model: nn.Module, inputs: Any) -> None:
         inputs,
         importance=tp.importance.MagnitudeImportance(p=1),
         pruning_ratio=AMOUNT,
-        ignored_layers=[model.classifier],
+        ignored_layers=[model.get_classifier() if hasattr(model, "get_classifier") else model.classifier],
         num_heads={layer: module.num_attention_heads for module, layers in attentions for layer in layers},
         prune_num_heads=True,
         prune_head_dims=False,

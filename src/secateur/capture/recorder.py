@@ -111,6 +111,11 @@ class CallRecorder(TorchDispatchMode):
                 self._data.append((tensor, tensor.data))
                 self._leaf_storage[tensor.untyped_storage()._cdata] = tensor
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under `plain_execution`, and torch's guard against it takes longer than the dispatch."""
+        return False
+
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ def with_stand_ins(model: nn.Module, plan: Plan) -> Plan:
         )
     try:
         made = replace(plan, example_inputs=inputs_of_form(plan.example_form, _device(tensors)))
-        _run_on_stand_ins(module, tensors, replace(made, tensors={}, attributes={}), solid=False)
+        _tried(module, tensors, replace(made, tensors={}, attributes={}))
     except Exception as error:
         raise UsageError(
             f"The model does not run on inputs of the form that the plan was made with ({in_brief(error)}); "
@@ -91,8 +92,8 @@ def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
 def dry_run(model: nn.Module, plan: Plan) -> None:
     """Refuses a plan with which the code would not run, or would give outputs that count another shape.
 
-    Each cut weight is played by a single number, expanded to the new shape: that needs no memory, and the time of one
-    pass of the cut model. A plan that was just made is not tried out on the meta device, where code that looks at data
+    The cut weights are played by numbers that all share one place in memory: that takes no more of it than the largest
+    of them, and the time of one pass of the cut model. A plan that was just made is not tried out on the meta device, where code that looks at data
     cannot run, nor where the data decides what is computed; one of a file has to run all the same.
     """
     module = unwrap(model)
@@ -140,13 +141,6 @@ def computes_alike(module: nn.Module, plan: Plan, other: Plan) -> bool:
     return shapes == other_shapes and numbers == other_numbers
 
 
-def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> tuple[Any, frozenset[str]]:
-    try:
-        return _run_on_stand_ins(module, tensors, plan, solid=False)
-    except Exception:  # some kernels refuse tensors whose numbers are all one place in memory
-        return _run_on_stand_ins(module, tensors, plan, solid=True)
-
-
 def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
     """A scale that is computed from a size in a way that cannot be followed shows here. A file does not hold them."""
     if plan.constants is None:
@@ -158,13 +152,9 @@ def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
         )
 
 
-def _run_on_stand_ins(
-    module: nn.Module, tensors: dict[str, Tensor], plan: Plan, solid: bool
-) -> tuple[Any, frozenset[str]]:
-    """The outputs of the cut model, and the numbers in its arithmetic."""
-    by_identity = {
-        id(tensors[name]): _stand_in(tensors[name], cut.new_shape, solid) for name, cut in plan.tensors.items()
-    }
+def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> tuple[Any, frozenset[str]]:
+    """The outputs of the cut model on stand-ins, and the numbers in its arithmetic."""
+    by_identity = _stand_ins(tensors, plan)
     every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
     args, kwargs = copied(*as_call(plan.example_inputs))
     if _device(tensors).type == "meta":
@@ -177,7 +167,14 @@ def _run_on_stand_ins(
     return out, numbers_of(recorder.calls)
 
 
-def _stand_in(tensor: Tensor, shape: tuple[int, ...], solid: bool) -> Tensor:
-    if solid:
-        return tensor.detach().new_full(shape, 0.01)
-    return tensor.detach().new_full((1,) * len(shape), 0.01).expand(shape)
+def _stand_ins(tensors: dict[str, Tensor], plan: Plan) -> dict[int, Tensor]:
+    """Of the new shapes, by the identity of what they stand for; each lies in memory as kernels are fast with."""
+    longest: dict[tuple[torch.dtype, torch.device], int] = {}
+    for name, cut in plan.tensors.items():
+        kind = tensors[name].dtype, tensors[name].device
+        longest[kind] = max(longest.get(kind, 0), prod(cut.new_shape))
+    shared = {kind: torch.full((n,), 0.01, dtype=kind[0], device=kind[1]) for kind, n in longest.items()}
+    return {
+        id(tensors[name]): shared[tensors[name].dtype, tensors[name].device][: prod(cut.new_shape)].view(cut.new_shape)
+        for name, cut in plan.tensors.items()
+    }
