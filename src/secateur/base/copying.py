@@ -19,7 +19,7 @@ def deep_copy(model: Model) -> Model:
     plain = [module for module in model.modules() if _is_copied_by_its_state(type(module))]
     memo: dict[int, Any] = {id(module): type(module).__new__(type(module)) for module in plain}
     for module in reversed(plain):  # what a module holds is filled before it
-        state = {name: _copied(value, memo) for name, value in module.__getstate__().items()}  # type: ignore[attr-defined]
+        state = {name: _copied(value, memo) for name, value in module.__getstate__().items()}
         memo[id(module)].__setstate__(state)
     return copy.deepcopy(model, memo)
 

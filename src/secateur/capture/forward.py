@@ -15,15 +15,17 @@ from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
 from secateur.base import UsageError, evaluating, tensors_by_path, tensors_in, uninterrupted
-from secateur.capture.attributes import sizes_with_origin, unchanged
+from secateur.capture.attributes import OF_EVERY_MODULE, sizes_with_origin, unchanged
 from secateur.capture.expressions import listening
 from secateur.capture.isolation import plain_execution
 from secateur.capture.randomness import python_random_kept
-from secateur.capture.recorder import CallRecorder, FunctionRecorder, muted
+from secateur.capture.recorder import CallRecorder, FunctionRecorder, NumberRecorder, WholeFunctions, muted
 from secateur.capture.trace import Kind, Output, Trace
 from secateur.capture.training_code import does_more_in_training
 
 Leaf = tuple[Tensor, Kind, tuple[str, ...]]
+
+_WITHOUT_TENSORS = frozenset((bool, int, float, str, type(None)))
 
 
 def capture(
@@ -97,6 +99,13 @@ def recorded(
         yield functions
 
 
+@contextmanager
+def numbers_noted(numbers: NumberRecorder) -> Iterator[None]:
+    """The numbers in the arithmetic of what runs inside are written down, as `numbers_of` would find them."""
+    with _opaque_autograd_functions(numbers), numbers, WholeFunctions(numbers):
+        yield
+
+
 def _outputs(out: Any) -> list[tuple[str, Tensor]]:
     found = list(tensors_by_path(out))
     if not found:
@@ -143,7 +152,7 @@ def state_tensors(model: nn.Module) -> list[Leaf]:
         found.setdefault(id(buffer), (buffer, "buffer", []))[2].append(name)
     for path, module in model.named_modules():
         for key, value in module.__dict__.items():
-            if key not in ("_parameters", "_buffers", "_modules"):
+            if key not in OF_EVERY_MODULE and type(value) not in _WITHOUT_TENSORS:
                 for tensor in tensors_in(value, objects=False):
                     found.setdefault(id(tensor), (tensor, "constant", []))[2].append(f"{path}.{key}")
     return [(tensor, kind, tuple(names)) for tensor, kind, names in found.values()]

@@ -19,7 +19,7 @@ from secateur.base import let_interrupts_in
 from secateur.capture.expressions import Expression, TracedSize
 from secateur.capture.randomness import PrivateRandom
 from secateur.capture.size_taking import TAKES_SIZES
-from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
+from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value, numbers_in
 from secateur.capture.wrapper_bodies import SeesInside
 
 aten = torch.ops.aten
@@ -132,7 +132,7 @@ class CallRecorder(TorchDispatchMode):
     def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
         known = operator(op) if op is not None else None
         op_name = name or (known.name if known else "")
-        bound = bound_arguments(op, args, kwargs) if op is not None else {str(i): item for i, item in enumerate(args)}
+        bound = bound_arguments(op, args, kwargs)
         inputs = {key: self._as_values(item, op_name) for key, item in bound.items()}
         self.data_dependent |= op_name in _LOOKS_AT_VALUES
         outputs = tuple(self._output_value(item) for item in _flat(out))
@@ -213,12 +213,40 @@ class CallRecorder(TorchDispatchMode):
                     self.muted = muted
 
 
-class FunctionRecorder(SeesInside):
-    """Makes `x.shape` tell where it came from, and writes down every function that is given sizes."""
+class NumberRecorder(CallRecorder):
+    """Writes down of every call only the numbers that it computes with."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.numbers: set[str] = set()
+
+    def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
+        self.numbers.update(numbers_in(name or operator(op).name, bound_arguments(op, args, kwargs)))
+
+
+class WholeFunctions(SeesInside):
+    """Shows a recorder some functions as one call."""
 
     def __init__(self, recorder: CallRecorder) -> None:
         super().__init__()
         self.recorder = recorder
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        recorder, whole = self.recorder, WHOLE.get(function)
+        packed_sequence = function in RECURRENT and isinstance(args[1], Tensor) and not args[1].is_floating_point()
+        if whole is None or recorder.muted or packed_sequence:
+            return function(*args, **kwargs)
+        with muted(recorder):
+            out = function(*args, **kwargs)
+        recorder.emit(whole, args, kwargs, out)
+        return out
+
+
+class FunctionRecorder(WholeFunctions):
+    """Makes `x.shape` tell where it came from, and writes down every function that is given sizes."""
+
+    def __init__(self, recorder: CallRecorder) -> None:
+        super().__init__(recorder)
         self.uses: list[SizeUse] = []
         self.comparisons: dict[SizeComparison, None] = {}
         self.float_uses: dict[Expression, str] = {}
@@ -251,7 +279,7 @@ class FunctionRecorder(SeesInside):
         first_call = len(recorder.calls)
         recorder.functions_running += 1
         try:
-            out = self._run(function, args, kwargs)
+            out = super().call(function, args, kwargs)
         finally:
             recorder.functions_running -= 1
         if not recorder.muted and (name in TAKES_SIZES or _has_size((args, kwargs))):
@@ -259,16 +287,6 @@ class FunctionRecorder(SeesInside):
             outputs = tuple(recorder.value(item) if isinstance(item, Tensor) else None for item in _flat(out))
             given, named = self._values_and_sizes(args), self._values_and_sizes(kwargs)
             self.uses.append(SizeUse(name, given, named, outputs, calls, recorder.module_stack[-1]))
-        return out
-
-    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        recorder, whole = self.recorder, WHOLE.get(function)
-        packed_sequence = function in RECURRENT and isinstance(args[1], Tensor) and not args[1].is_floating_point()
-        if whole is None or recorder.muted or packed_sequence:
-            return function(*args, **kwargs)
-        with muted(recorder):
-            out = function(*args, **kwargs)
-        recorder.emit(whole, args, kwargs, out)
         return out
 
     def _note_length(self, tensor: Tensor) -> None:
@@ -312,7 +330,9 @@ def muted(recorder: CallRecorder) -> Iterator[None]:
 
 
 def bound_arguments(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by the names of the schema, defaults filled in."""
+    """Arguments by the names of the schema, defaults filled in; by their places where there is no operator."""
+    if op is None:
+        return {str(i): item for i, item in enumerate(args)}
     bound = {**operator(op).defaults, **kwargs}
     bound.update(zip(operator(op).defaults, args, strict=False))
     return bound

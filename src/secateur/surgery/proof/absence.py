@@ -228,7 +228,7 @@ def _convolution_of_live(call: Operation, live: Tensor) -> Tensor:
     outputs, inputs = whole.any(2).flatten(), whole.any(1).flatten()
     part = values if inputs.all() else values[:, inputs]
     weight = filled(kernel[outputs] if len(live) > 1 else kernel[outputs][:, inputs], 0)
-    remaining = call.again(
+    remaining: Tensor = call.again(
         input=filled(part, 0) if len(live) > 1 and part.sum().isnan() else part,
         weight=weight,
         bias=None if bias is None else bias[outputs],

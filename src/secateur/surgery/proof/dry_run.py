@@ -25,11 +25,10 @@ from secateur.base import (
     unwrap,
 )
 from secateur.capture import (
-    CallRecorder,
-    numbers_of,
+    NumberRecorder,
+    numbers_noted,
     plain_execution,
     python_random_kept,
-    recorded,
     unchanged,
     write_attributes,
 )
@@ -159,12 +158,12 @@ def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> tuple[A
     args, kwargs = copied(*as_call(plan.example_inputs))
     if _device(tensors).type == "meta":
         args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
-    recorder = CallRecorder([])
+    recorder = NumberRecorder()
     with uninterrupted(patience=1), evaluating(module), unchanged(module), python_random_kept(), plain_execution():
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
-        with recorded(module, recorder):
+        with numbers_noted(recorder):
             out = functional_call(module, every_name, args, kwargs, tie_weights=False)
-    return out, numbers_of(recorder.calls)
+    return out, frozenset(recorder.numbers)
 
 
 def _stand_ins(tensors: dict[str, Tensor], plan: Plan) -> dict[int, Tensor]:
