@@ -214,13 +214,15 @@ class CallRecorder(TorchDispatchMode):
 
 
 class NumberRecorder(CallRecorder):
-    """Writes down of every call only the numbers that it computes with."""
+    """Counts calls, and writes down only the numbers that they compute with."""
 
     def __init__(self) -> None:
         super().__init__([])
         self.numbers: set[str] = set()
+        self.operators = 0
 
     def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
+        self.operators += 1
         self.numbers.update(numbers_in(name or operator(op).name, bound_arguments(op, args, kwargs)))
 
 

@@ -61,7 +61,9 @@ def _acts(branch: Sequence[dis.Instruction]) -> bool:
     """Whether it calls or stores something, other than to count the batches that a norm has seen."""
     names = [step.argval for step in branch]
     counting = sum(each == _COUNTER and after == "add_" for each, after in pairwise(names))
-    counting += sum(before == "float" and each == _COUNTER for before, _, each in zip(names, names[1:], names[2:], strict=False))
+    counting += sum(
+        before == "float" and each == _COUNTER for before, _, each in zip(names, names[1:], names[2:], strict=False)
+    )
     calls = sum(step.opname.startswith("CALL") for step in branch)
     return calls > counting or any(step.opname == "STORE_ATTR" for step in branch)
 

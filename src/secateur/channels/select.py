@@ -194,6 +194,7 @@ def plan_of(
         example_form=form_of(example_inputs),
         example_inputs=example_inputs,
         constants=numbers_of(trace.calls[: trace.example_calls]),
+        operators=trace.example_calls,
     )
 
 

@@ -37,15 +37,18 @@ from secateur.surgery.cutting import named_tensors, require_fit
 from secateur.surgery.proof.verifying import ProofFailed
 
 _CHEAP_PARAMETERS = 5_000_000
-_CHEAP_MACS = 500_000_000
+_CHEAP_MACS = 100_000_000
+_CHEAP_OPERATORS = 500
 
 
 def is_cheap_to_prove(model: nn.Module, plan: Plan) -> bool:
-    """Whether a proof takes less than about a second and a few times 5 million numbers of memory."""
+    """Whether a proof takes less than about a second, about as long as the plan took, and a few times 5 million numbers
+    of memory. It is counted, not timed: the same model gets the same check on every machine."""
     on_meta = any(parameter.device.type == "meta" for parameter in model.parameters())
     numbers = sum(parameter.numel() for parameter in model.parameters())  # what a plan says of them may be forged
     macs = plan.macs[0] * max(1, batch_of(plan.example_inputs))
-    return not on_meta and numbers <= _CHEAP_PARAMETERS and macs <= _CHEAP_MACS
+    few = numbers <= _CHEAP_PARAMETERS and macs <= _CHEAP_MACS and (plan.operators or 0) <= _CHEAP_OPERATORS
+    return few and not on_meta
 
 
 def with_stand_ins(model: nn.Module, plan: Plan) -> Plan:
@@ -64,13 +67,13 @@ def with_stand_ins(model: nn.Module, plan: Plan) -> Plan:
         )
     try:
         made = replace(plan, example_inputs=inputs_of_form(plan.example_form, _device(tensors)))
-        _tried(module, tensors, replace(made, tensors={}, attributes={}))
+        _, recorder = _tried(module, tensors, replace(made, tensors={}, attributes={}))
     except Exception as error:
         raise UsageError(
             f"The model does not run on inputs of the form that the plan was made with ({in_brief(error)}); "
             "pass example_inputs=… that it takes, or verify=False to cut without a check."
         ) from error
-    return made
+    return replace(made, operators=recorder.operators)
 
 
 def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
@@ -92,8 +95,9 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
     """Refuses a plan with which the code would not run, or would give outputs that count another shape.
 
     The cut weights are played by numbers that all share one place in memory: that takes no more of it than the largest
-    of them, and the time of one pass of the cut model. A plan that was just made is not tried out on the meta device, where code that looks at data
-    cannot run, nor where the data decides what is computed; one of a file has to run all the same.
+    of them, and the time of one pass of the cut model. A plan that was just made is not tried out on the meta device,
+    where code that looks at data cannot run, nor where the data decides what is computed; one of a file has to run all
+    the same.
     """
     module = unwrap(model)
     tensors = named_tensors(module)
@@ -101,14 +105,14 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
     if plan.constants is not None and (not plan.output_shapes or _device(tensors).type == "meta"):
         return
     try:
-        out, numbers = _tried(module, tensors, plan)
+        out, recorder = _tried(module, tensors, plan)
     except Exception as error:
         raise ProofFailed(
             f"The cut model would not run ({type(error).__name__}: {error}); nothing was cut. "
             "Leave the layer out with keep=[…], and tell us about the model."
         ) from error
     _require_same_shapes(plan, out)
-    _require_no_new_numbers(plan, numbers)
+    _require_no_new_numbers(plan, recorder.numbers)
 
 
 def _require_same_shapes(plan: Plan, out: Any) -> None:
@@ -133,14 +137,14 @@ def computes_alike(module: nn.Module, plan: Plan, other: Plan) -> bool:
     """Whether two plans that cut the same tensors leave code that does the same, as far as a dry run shows."""
     tensors = named_tensors(module)
     try:
-        (out, numbers), (other_out, other_numbers) = (_tried(module, tensors, each) for each in (plan, other))
+        (out, recorder), (other_out, other_recorder) = (_tried(module, tensors, each) for each in (plan, other))
     except Exception:  # whatever the code meets
         return False
     shapes, other_shapes = ([(at, tensor.shape) for at, tensor in tensors_by_path(each)] for each in (out, other_out))
-    return shapes == other_shapes and numbers == other_numbers
+    return shapes == other_shapes and recorder.numbers == other_recorder.numbers
 
 
-def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
+def _require_no_new_numbers(plan: Plan, numbers: set[str]) -> None:
     """A scale that is computed from a size in a way that cannot be followed shows here. A file does not hold them."""
     if plan.constants is None:
         return
@@ -151,8 +155,8 @@ def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
         )
 
 
-def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> tuple[Any, frozenset[str]]:
-    """The outputs of the cut model on stand-ins, and the numbers in its arithmetic."""
+def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> tuple[Any, NumberRecorder]:
+    """The outputs of the cut model on stand-ins, and what was noted of its arithmetic."""
     by_identity = _stand_ins(tensors, plan)
     every_name = {name: by_identity[id(tensor)] for name, tensor in tensors.items() if id(tensor) in by_identity}
     args, kwargs = copied(*as_call(plan.example_inputs))
@@ -163,7 +167,7 @@ def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> tuple[A
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
         with numbers_noted(recorder):
             out = functional_call(module, every_name, args, kwargs, tie_weights=False)
-    return out, frozenset(recorder.numbers)
+    return out, recorder
 
 
 def _stand_ins(tensors: dict[str, Tensor], plan: Plan) -> dict[int, Tensor]:

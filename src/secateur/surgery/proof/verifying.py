@@ -79,29 +79,17 @@ def verify(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Proof:
 
 def _proof(module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proof:
     free = frozenset(plan.free_outputs or ())
+
+    def dense(seed: int = 0) -> list[Tensor]:
+        return _outputs(run_float64, _full_size(module, plan).double(), args, kwargs, free, seed)
+
     full = _full_size(module, plan)
     with python_random_kept():
         glimpse = _glimpse(full, args, kwargs, free)
         pruned = _copy(full.double())
         cut(pruned, plan)
         _mark_removed(full, plan)
-        try:
-            expected = _outputs(run_reference, full, args, kwargs, free)
-        except Exception as error:
-            raise NotProvable(
-                f"The reference does not run ({type(error).__name__}: {error}); nothing is proven."
-            ) from error
-        try:
-            got = _outputs(run_float64, pruned, args, kwargs, free)
-        except Exception as error:
-            raise ProofFailed(
-                f"The cut model does not run ({type(error).__name__}: {error}); leave the layer out with keep=[…], and "
-                "tell us about the model."
-            ) from error
-
-        def dense(seed: int = 0) -> list[Tensor]:
-            return _outputs(run_float64, _full_size(module, plan).double(), args, kwargs, free, seed)
-
+        expected, got = _both_outputs(full, pruned, args, kwargs, free)
         difference = _largest_difference(expected, got)
         if not difference <= TOLERANCE:
             if _largest_difference(dense(), dense(seed=1)) > TOLERANCE:
@@ -109,11 +97,30 @@ def _proof(module: nn.Module, plan: Plan, args: tuple[Any, ...], kwargs: dict[st
                 raise NotProvable(
                     "The model draws random numbers even in evaluation mode, so that nothing can be compared."
                 )
-            what = "a removed channel reaches an output" if isnan(difference) else f"the outputs differ by {difference:.1e}"
+            amount = f"the outputs differ by {difference:.1e}"
+            what = "a removed channel reaches an output" if isnan(difference) else amount
             raise ProofFailed(f"The cut model is not what the plan says: {what}, relative, in float64.")
         moved = glimpse is not None and _largest_difference(glimpse, got) > _MORE_THAN_ROUNDING
         moved = moved or _largest_difference(dense(), got) > TOLERANCE
     return Proof(difference, len(got), moved)
+
+
+def _both_outputs(
+    full: nn.Module, pruned: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Set[str]
+) -> tuple[list[Tensor], list[Tensor]]:
+    try:
+        expected = _outputs(run_reference, full, args, kwargs, free)
+    except Exception as error:
+        raise NotProvable(
+            f"The reference does not run ({type(error).__name__}: {error}); nothing is proven."
+        ) from error
+    try:
+        return expected, _outputs(run_float64, pruned, args, kwargs, free)
+    except Exception as error:
+        raise ProofFailed(
+            f"The cut model does not run ({type(error).__name__}: {error}); leave the layer out with keep=[…], and "
+            "tell us about the model."
+        ) from error
 
 
 def _full_size(module: nn.Module, plan: Plan) -> nn.Module:
