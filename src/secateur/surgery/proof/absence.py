@@ -227,7 +227,9 @@ def _convolution_of_live(call: Operation, live: Tensor) -> Tensor:
     whole = live.any(2).any(1)[:, None, None].expand_as(live) if len(live) > 1 else live
     outputs, inputs = whole.any(2).flatten(), whole.any(1).flatten()
     part = values if inputs.all() else values[:, inputs]
+    part = part.contiguous(memory_format=suggest_memory_format(values))  # the layout is handed on, and models `view` it
     weight = filled(kernel[outputs] if len(live) > 1 else kernel[outputs][:, inputs], 0)
+    weight = weight.contiguous(memory_format=suggest_memory_format(kernel))
     remaining: Tensor = call.again(
         input=filled(part, 0) if len(live) > 1 and part.sum().isnan() else part,
         weight=weight,
@@ -235,7 +237,7 @@ def _convolution_of_live(call: Operation, live: Tensor) -> Tensor:
         groups=int(whole.any(2).any(1).sum()),
     )
     result = remaining.new_full((len(values), len(kernel), *remaining.shape[2:]), math.nan)
-    result = result.contiguous(memory_format=suggest_memory_format(remaining))  # models `view` it
+    result = result.contiguous(memory_format=suggest_memory_format(remaining))
     result[:, outputs] = remaining
     return result.index_fill_(1, (~live.any(2)).flatten().nonzero().flatten(), math.nan)
 
