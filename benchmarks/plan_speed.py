@@ -1,7 +1,7 @@
-"""Planning and cutting half of the channels: secateur beside torch-pruning, on six models.
+"""Planning and cutting half of the channels: secateur beside torch-pruning, on 26 models.
 
-    pip install torch-pruning==1.6.1 transformers
-    python benchmarks/plan_speed.py                                  everything, about ten minutes
+    pip install torch-pruning==1.6.1 transformers timm
+    python benchmarks/plan_speed.py                                  everything, about twenty minutes
     python benchmarks/plan_speed.py --models resnet-50 bert-12       some of the models
     python benchmarks/plan_speed.py --skip-torch-pruning             secateur and its null control alone
 
@@ -43,7 +43,7 @@ from secateur.bench.memory import peak_extra_megabytes
 AMOUNT = 0.5
 LIMIT_SECONDS = 120
 MEMORY_SUBJECTS = ("resnet-50", "vit-b16", "bert-12")
-INSTALL = "pip install torch-pruning==1.6.1 transformers"
+INSTALL = "pip install torch-pruning==1.6.1 transformers timm"
 
 Seconds = list[float]
 
@@ -63,9 +63,10 @@ def main() -> None:
     for subject in subjects:
         outcomes[subject.name] = race(subject, options.repeats, against_torch_pruning)
         print_row(subject, outcomes[subject.name])
+    print_ratios(outcomes)
     if {"bert-12", "bert-48"} <= outcomes.keys():
         print_depth(outcomes["bert-12"], outcomes["bert-48"])
-    if any(subject.needs_transformers for subject in subjects):
+    if any(subject.library == "transformers" for subject in subjects):
         print_llama(options.repeats)
     print_memory([subject for subject in subjects if subject.name in MEMORY_SUBJECTS])
 
@@ -94,7 +95,10 @@ def require_libraries(subjects: list[Subject], against_torch_pruning: bool) -> N
     try:
         if against_torch_pruning:
             import torch_pruning  # noqa: F401
-        if any(subject.needs_transformers for subject in subjects):
+        libraries = {subject.library for subject in subjects}
+        if "timm" in libraries:
+            import timm  # noqa: F401
+        if "transformers" in libraries:
             import transformers
 
             transformers.utils.logging.set_verbosity_error()
@@ -113,13 +117,14 @@ def with_torch_pruning(model: nn.Module, inputs: Any) -> None:
     """As its examples do it: no rounding, the classifier's outputs stay, and whole heads go where there are heads."""
     import torch_pruning as tp
 
+    classifier = model.get_classifier() if hasattr(model, "get_classifier") else model.classifier
     attentions = [(module, queries(module)) for module in model.modules() if queries(module)]
     pruner = tp.pruner.MagnitudePruner(
         model,
         inputs,
         importance=tp.importance.MagnitudeImportance(p=1),
         pruning_ratio=AMOUNT,
-        ignored_layers=[model.classifier],
+        ignored_layers=[classifier],
         num_heads={layer: module.num_attention_heads for module, layers in attentions for layer in layers},
         prune_num_heads=True,
         prune_head_dims=False,
@@ -249,7 +254,7 @@ def small_model() -> nn.Module:
 
 
 def print_head() -> None:
-    print(f"{'':<14}{'secateur':>9}{'torch-p.':>10}   {'secateur / torch-p.':<20}{'null / secateur':<20}{'left':>7}")
+    print(f"{'':<30}{'secateur':>9}{'torch-p.':>10}   {'secateur / torch-p.':<20}{'null / secateur':<20}{'left':>7}")
 
 
 def print_row(subject: Subject, outcome: Outcome) -> None:
@@ -257,14 +262,30 @@ def print_row(subject: Subject, outcome: Outcome) -> None:
     left = outcome.parameters_left
     same = "=" if len(set(left.values())) == 1 else "≠"
     print(
-        f"{subject.name:<14}{seconds[0]:>9}{seconds[1]:>10}   {outcome.ratio('secateur', 'torch-pruning'):<20}"
+        f"{subject.name:<30}{seconds[0]:>9}{seconds[1]:>10}   {outcome.ratio('secateur', 'torch-pruning'):<20}"
         f"{outcome.ratio('null', 'secateur'):<20}{left.get('secateur', 0) / 1e6:>5.1f}M{same}",
         flush=True,
     )
     for name, failure in outcome.failures.items():
-        print(f"{'':<14}{name} {failure}")
+        print(f"{'':<30}{name} {failure}")
     if same == "≠":
-        print(f"{'':<14}parameters left: " + ", ".join(f"{name} {count:,}" for name, count in left.items()))
+        print(f"{'':<30}parameters left: " + ", ".join(f"{name} {count:,}" for name, count in left.items()))
+
+
+def print_ratios(outcomes: dict[str, Outcome]) -> None:
+    """Over the models that both libraries can cut."""
+    ratios = {
+        name: outcome.median("secateur") / outcome.median("torch-pruning")
+        for name, outcome in outcomes.items()
+        if {"secateur", "torch-pruning"} <= outcome.seconds.keys() and not outcome.failures
+    }
+    if ratios:
+        worst = max(ratios, key=lambda name: ratios[name])
+        print(
+            f"\nsecateur / torch-pruning, {len(ratios)} models: median {statistics.median(ratios.values()):.2f}, ",
+            end="",
+        )
+        print(f"worst {ratios[worst]:.2f} ({worst})")
 
 
 def print_depth(shallow: Outcome, deep: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""The models of `plan_speed.py`: convolutional networks written out here, transformers by their library's configs.
+"""The models of `plan_speed.py`: three written out here, transformers by their library's configs, the rest of timm.
 
 All weights are random: neither finding the coupled channels nor cutting them depends on what the weights are.
 """
@@ -150,6 +150,13 @@ def llama_1b_on_meta() -> tuple[nn.Module, dict[str, Tensor]]:
         return LlamaForCausalLM(config).eval(), {"input_ids": torch.zeros(1, 16, dtype=torch.long)}
 
 
+def of_timm(name: str) -> nn.Module:
+    import timm
+
+    model: nn.Module = timm.create_model(name)
+    return model
+
+
 def image() -> Tensor:
     return torch.randn(1, 3, 224, 224)
 
@@ -169,9 +176,20 @@ class Subject:
     name: str
     build: Callable[[], nn.Module]
     inputs: Callable[[], Any]
-    needs_transformers: bool = False
+    library: str | None = None
+    """The package that has the model, if it is not written out here."""
     torch_pruning_repeats: int | None = None
     """Fewer repeats for torch-pruning where it takes long."""
+
+
+# torch-pruning fails on the last four.
+OF_TIMM = """mobilenetv2_100 mobilenetv3_large_100 lcnet_100 ghostnet_100 regnety_004 efficientnet_b0 mnasnet_100
+    resnet18 resnet34 resnext50_32x4d vgg16 inception_v3 convnext_tiny repvgg_a0 hrnet_w18_small dla34
+    deit_tiny_patch16_224 swin_tiny_patch4_window7_224 mixer_b16_224 poolformer_s12""".split()
+
+
+def subject_of_timm(name: str) -> Subject:
+    return Subject(name, lambda: of_timm(name), image, library="timm")
 
 
 SUBJECTS = {
@@ -180,8 +198,9 @@ SUBJECTS = {
         Subject("resnet-50", lambda: ResNet((3, 4, 6, 3)), image),
         Subject("densenet-121", lambda: DenseNet((6, 12, 24, 16)), image),
         Subject("densenet-201", lambda: DenseNet((6, 12, 48, 32)), image, torch_pruning_repeats=2),
-        Subject("vit-b16", vit_base, pixels, needs_transformers=True),
-        Subject("bert-12", lambda: bert(12), sentence, needs_transformers=True),
-        Subject("bert-48", lambda: bert(48), sentence, needs_transformers=True),
+        Subject("vit-b16", vit_base, pixels, library="transformers"),
+        Subject("bert-12", lambda: bert(12), sentence, library="transformers"),
+        Subject("bert-48", lambda: bert(48), sentence, library="transformers"),
+        *map(subject_of_timm, OF_TIMM),
     )
 }

@@ -6,6 +6,8 @@ import copy
 from collections import OrderedDict
 from typing import Any
 
+import pytest
+import torch
 from torch import nn
 
 from secateur.base.copying import deep_copy
@@ -43,3 +45,32 @@ def test_a_table_with_attributes_keeps_them() -> None:
     copied = deep_copy(model)
     assert copied.own.note == [1]  # type: ignore[attr-defined]
     assert copied.own.note is not model.own.note  # type: ignore[attr-defined]
+
+
+class CopiesItself(nn.Linear):
+    def __deepcopy__(self, memo: dict[int, Any]) -> CopiesItself:
+        copied = CopiesItself(self.in_features, self.out_features)
+        copied.note = "its own way"  # type: ignore[assignment]
+        return copied
+
+
+class LeavesOut(nn.Linear):
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "note": "left out"}
+
+
+@pytest.mark.parametrize("kind", [CopiesItself, LeavesOut])
+def test_a_module_that_says_how_it_is_copied_is_copied_so(kind: type[nn.Linear]) -> None:
+    model = nn.Sequential(kind(2, 2))
+    model[0].note = "unset"  # type: ignore[assignment]
+    assert deep_copy(model)[0].note == copy.deepcopy(model)[0].note != "unset"
+
+
+def test_recurrent_layers_and_cycles_are_copied() -> None:
+    model = nn.Sequential(nn.LSTM(2, 3), nn.Linear(3, 1))
+    model[1].owner = [model]  # type: ignore[assignment]
+    copied = deep_copy(model)
+    assert copied[1].owner[0] is copied  # type: ignore[index]
+    assert copied[0]._flat_weights[0] is copied[0].weight_ih_l0 is not model[0].weight_ih_l0  # type: ignore[index]
+    x = torch.randn(4, 1, 2)
+    assert torch.equal(copied[0](x)[0], model[0](x)[0])

@@ -301,11 +301,43 @@ class OnlyPassesTheFlagOn(TwoLayers):
         return F.dropout(h, 0.0 if not self.training else self.p, self.training)
 
 
+class CountsBatches(TwoLayers):
+    """As a batch norm does, and its copies in other libraries."""
+
+    momentum: float | None = None
+    num_batches_tracked = torch.zeros(())
+
+    def between(self, h: Tensor) -> Tensor:
+        momentum = 0.1
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                momentum = 1.0 / float(self.num_batches_tracked)
+        return h * momentum
+
+
+class CountsAndCalls(CountsBatches):
+    def between(self, h: Tensor) -> Tensor:
+        if self.training:
+            self.num_batches_tracked.add_(1)
+            h = F.relu(h)
+        return h
+
+
 class SwitchedOn(OnlyPassesTheFlagOn):
     checkpointing = True
 
 
-@pytest.mark.parametrize(("kind", "more"), [(OnlyPassesTheFlagOn, False), (SwitchedOn, True), (NoiseInTraining, True)])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (OnlyPassesTheFlagOn, False),
+        (CountsBatches, False),
+        (CountsAndCalls, True),
+        (SwitchedOn, True),
+        (NoiseInTraining, True),
+    ],
+)
 def test_code_that_does_more_in_training_is_recognised(kind: type[TwoLayers], more: bool) -> None:
     assert does_more_in_training(kind()) == more
 

@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import secateur
 from secateur.plans.plan import TensorCut
 from secateur.surgery.proof import dry_run
+from secateur.surgery.proof.dry_run import is_cheap_to_prove, with_stand_ins
 from secateur.surgery.proof.verifying import ProofFailed
 from tests.support.cutting import Heads, everything, image, net, sequence
 
@@ -161,3 +163,34 @@ def test_a_proof_can_be_left_out() -> None:
     model = net()
     false = tampered(secateur.plan_channels(model, image(), 0.5), "hidden.weight", 1, with_first_two_swapped)
     assert secateur.apply(model, false, verify=False).conv.out_channels == 8
+
+
+def test_a_proof_that_passes_runs_the_model_in_float64_twice() -> None:
+    model, dtypes = net(), []
+    plan = secateur.plan_channels(model, image(), 0.5)
+    model.register_forward_pre_hook(lambda module, _: dtypes.append(next(module.parameters()).dtype))
+    assert secateur.verify(model, plan).moved
+    assert dtypes == [torch.float32, torch.float64, torch.float64]
+
+
+def test_a_proof_is_made_by_itself_where_operators_are_few() -> None:
+    model = net()
+    plan = secateur.plan_channels(model, image(), 0.5)
+    assert plan.operators is not None
+    loaded = with_stand_ins(model, secateur.Plan.from_json(plan.to_json()))
+    assert loaded.operators == plan.operators
+    assert is_cheap_to_prove(model, plan)
+    assert not is_cheap_to_prove(model, dataclasses.replace(plan, operators=501))
+
+
+@pytest.mark.usefixtures("_everything_is_large")
+def test_weights_are_rehearsed_by_stand_ins_that_share_solid_memory() -> None:
+    model = net()
+    plan = secateur.plan_channels(model, image(), 0.5)
+    seen: list[torch.Tensor] = []
+    for layer in (model.conv, model.hidden, model.output):
+        layer.register_forward_pre_hook(lambda module, _: seen.append(module.weight))
+    dry_run.dry_run(model, plan)
+    assert [tuple(weight.shape) for weight in seen] == [(8, 3, 3, 3), (6, 8), (5, 6)]
+    assert all(weight.is_contiguous() for weight in seen)
+    assert len({weight.data_ptr() for weight in seen}) == 1

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from secateur.surgery.proof.absence import _SPREADS_NAN
 from secateur.surgery.proof.reference import RemovedIsNaN
 
 Cut = dict[int, list[int]]  # axis: what is kept of it
@@ -368,3 +369,28 @@ def test_sparse_factors_run_as_they_are() -> None:
     sparse, x = torch.eye(3, dtype=torch.float64).to_sparse(), numbers(3, 8)
     with RemovedIsNaN():
         assert_agrees(torch.sparse.mm(sparse, with_nan(x, {1: IN})), smaller(x, {1: IN}), {1: IN})
+
+
+@pytest.mark.parametrize("name", sorted(_SPREADS_NAN))
+def test_operations_that_are_trusted_with_nan_spread_it(name: str) -> None:
+    """In vectors and in what is left over at their ends, side by side in memory or not."""
+    operation = getattr(torch.ops.aten, name, None)
+    dead = torch.full((67,), math.nan, dtype=torch.float64)
+    for values in (dead, torch.stack([dead, dead], 1)[:, 0]):
+        others = [torch.ones_like(values)] if name in ("add", "sub", "rsub", "mul", "div") else []
+        assert operation(values, *others).isnan().all()
+        assert operation(*others, values).isnan().all()
+
+
+def test_a_convolution_of_dead_channels_keeps_the_layout() -> None:
+    values = torch.randn(2, 4, 5, 5, dtype=torch.float64).to(memory_format=torch.channels_last)
+    values[:, 1] = math.nan
+    kernel = torch.randn(3, 4, 3, 3, dtype=torch.float64)
+    kernel[2] = math.nan
+    with RemovedIsNaN():
+        out = F.conv2d(values, kernel)
+    plain = F.conv2d(values, kernel)
+    assert out.stride() == plain.stride()
+    assert out[:, 2].isnan().all()
+    expected = F.conv2d(values[:, [0, 2, 3]], kernel[:2][:, [0, 2, 3]])
+    torch.testing.assert_close(out[:, :2], expected, rtol=1e-12, atol=1e-12)

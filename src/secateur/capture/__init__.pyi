@@ -23,6 +23,7 @@ from secateur.capture.expressions import leaves_of as leaves_of
 from secateur.capture.expressions import substitute as substitute
 from secateur.capture.forward import Leaf as Leaf
 from secateur.capture.forward import capture as capture
+from secateur.capture.forward import numbers_noted as numbers_noted
 from secateur.capture.forward import recorded as recorded
 from secateur.capture.forward import state_tensors as state_tensors
 from secateur.capture.free_axes import FreeAxis as FreeAxis
@@ -37,6 +38,7 @@ from secateur.capture.randomness import python_random_kept as python_random_kept
 from secateur.capture.randomness import without_random_effects as without_random_effects
 from secateur.capture.recorder import RECURRENT as RECURRENT
 from secateur.capture.recorder import CallRecorder as CallRecorder
+from secateur.capture.recorder import NumberRecorder as NumberRecorder
 from secateur.capture.recorder import bound_arguments as bound_arguments
 from secateur.capture.size_taking import TAKES_SIZES as TAKES_SIZES
 from secateur.capture.trace import OpCall as OpCall

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from operator import is_
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ _NOT_SIZES = frozenset(
     """kernel_size stride padding dilation output_padding _reversed_padding_repeated_twice padding_idx layer_idx
     layer_id scale_factor shift_size training""".split()
 )
-_OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
+OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 _CONFIG_NAMES = ("config", "cfg", "args", "namespace", "settings", "params", "options")
 _DEEPEST = 3
 
@@ -34,7 +35,7 @@ def sizes_with_origin(model: nn.Module) -> Iterator[dict[Attribute, int]]:
     found: dict[Attribute, int] = {}
     for path, module in model.named_modules():
         holder = module.__dict__
-        for key in [key for key in holder if key not in _OF_EVERY_MODULE and key not in _NOT_SIZES]:
+        for key in [key for key in holder if key not in OF_EVERY_MODULE and key not in _NOT_SIZES]:
             tagged = _tagged(holder[key], (path, (key,)), found)
             if tagged is not None:
                 holder[key] = tagged
@@ -88,6 +89,8 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for now, then in before:
+            if same_items(now, then):
+                continue
             for key in [key for key in now if key not in then]:
                 del now[key]
             for key, value in then.items():
@@ -95,6 +98,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
                     now[key] = value
         for held, items in lists:
             held[:] = items
+
+
+def same_items(now: dict[Any, Any], then: dict[Any, Any]) -> bool:
+    """Whether two dicts hold the very same objects, in the same order."""
+    return len(now) == len(then) and all(map(is_, now.values(), then.values())) and list(now) == list(then)
 
 
 def _holders(module: nn.Module) -> list[dict[Any, Any]]:

@@ -15,18 +15,20 @@ from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
 from secateur.base import SecateurError, UsageError, evaluating, tensors_by_path, tensors_in, uninterrupted
-from secateur.capture.attributes import sizes_with_origin, unchanged
+from secateur.capture.attributes import OF_EVERY_MODULE, sizes_with_origin, unchanged
 from secateur.capture.autograd_functions import autograd_functions_run_by
 from secateur.capture.caches import caches_apart
 from secateur.capture.expressions import listening, one_capture
 from secateur.capture.isolation import plain_execution
 from secateur.capture.randomness import python_random_kept
-from secateur.capture.recorder import CallRecorder, FunctionRecorder
+from secateur.capture.recorder import CallRecorder, FunctionRecorder, NumberRecorder, WholeFunctions
 from secateur.capture.scripts import scripts_recorded
 from secateur.capture.trace import Kind, Output, Trace
 from secateur.capture.training_code import does_more_in_training
 
 Leaf = tuple[Tensor, Kind, tuple[str, ...]]
+
+_WITHOUT_TENSORS = frozenset((bool, int, float, str, type(None)))
 
 
 def capture(
@@ -53,6 +55,7 @@ def capture(
             call, args, kwargs, state = _fake(model, args, kwargs, state, stack)
         inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
         recorder = make_recorder([*state, *inputs])
+        stack.enter_context(recorder.restoring())
         stack.enter_context(one_capture())
         attributes = stack.enter_context(sizes_with_origin(model))
         try:
@@ -69,8 +72,6 @@ def capture(
                 f"The model failed on the example inputs ({type(error).__name__}: {error}); "
                 "pass inputs that model(…) accepts, as a tensor, a tuple or a dict of keyword arguments."
             ) from error
-        finally:
-            recorder.restore_overwritten()
     return Trace(
         leaves=recorder.leaves,
         calls=recorder.calls,
@@ -103,6 +104,14 @@ def recorded(
         functions,
     ):
         yield functions
+
+
+@contextmanager
+def numbers_noted(numbers: NumberRecorder) -> Iterator[None]:
+    """The numbers in the arithmetic of what runs inside are written down, as `numbers_of` would find them."""
+    functions = WholeFunctions(numbers)
+    with autograd_functions_run_by(functions.run_autograd_function), numbers, functions:
+        yield
 
 
 def _outputs(out: Any) -> list[tuple[str, Tensor]]:
@@ -151,7 +160,7 @@ def state_tensors(model: nn.Module) -> list[Leaf]:
         found.setdefault(id(buffer), (buffer, "buffer", []))[2].append(name)
     for path, module in model.named_modules():
         for key, value in module.__dict__.items():
-            if key not in ("_parameters", "_buffers", "_modules"):
+            if key not in OF_EVERY_MODULE and type(value) not in _WITHOUT_TENSORS:
                 for tensor in tensors_in(value, objects=False):
                     found.setdefault(id(tensor), (tensor, "constant", []))[2].append(f"{path}.{key}")
     return [(tensor, kind, tuple(names)) for tensor, kind, names in found.values()]

@@ -20,7 +20,7 @@ from secateur.capture.definitions import agreed, definition_of
 from secateur.capture.expressions import Expression, TracedSize, is_traced, plain
 from secateur.capture.randomness import PrivateRandom
 from secateur.capture.size_taking import TAKES_SIZES
-from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value
+from secateur.capture.trace import Kind, OpCall, SizeComparison, SizeUse, Value, numbers_in
 from secateur.capture.wrapper_bodies import SeesInside
 
 aten = torch.ops.aten
@@ -121,6 +121,11 @@ class CallRecorder(TorchDispatchMode):
                 self._data.append((tensor, tensor.data))
                 self._leaf_storage[tensor.untyped_storage()._cdata] = tensor
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under `plain_execution`, and torch's guard against it takes longer than the dispatch."""
+        return False
+
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -137,12 +142,12 @@ class CallRecorder(TorchDispatchMode):
     def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
         known = operator(op) if op is not None else None
         op_name = name or (known.name if known else "")
-        bound = bound_arguments(op, args, kwargs) if op is not None else {str(i): item for i, item in enumerate(args)}
+        bound = bound_arguments(op, args, kwargs)
         inputs = {key: self._as_values(item, op_name) for key, item in bound.items()}
         outputs = tuple(self._output_value(item) for item in _flat(out))
         pointwise = known is not None and known.pointwise
         hidden = self.functions_running == 0
-        looks = name.removeprefix("Tensor.") in ESCAPES if known is None else known.looks and _by_values(inputs)
+        looks = known.looks and _by_values(inputs) if known is not None else _escapes(name)
         module = self.module_stack[-1]
         self.calls.append(OpCall(len(self.calls), op_name, inputs, outputs, module, pointwise, hidden, looks))
         if known and isinstance(whole := inputs.get(known.viewed), Value):
@@ -177,14 +182,18 @@ class CallRecorder(TorchDispatchMode):
         for module in modules:
             self.visible.setdefault(module, set()).update(indices)
 
-    def restore_overwritten(self) -> None:
-        """Parameters, buffers and inputs hold again what they held before the pass."""
-        for tensor, before in self._data:
-            if tensor.data_ptr() != before.data_ptr() or tensor.shape != before.shape:  # somebody assigned `.data`
-                tensor.data = before
-        with torch.no_grad():
-            for tensor, before in self._overwritten.values():
-                tensor.copy_(before)
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Afterwards parameters, buffers and inputs hold again what they held before."""
+        try:
+            yield
+        finally:
+            for tensor, before in self._data:
+                if tensor.data_ptr() != before.data_ptr() or tensor.shape != before.shape:  # somebody assigned `.data`
+                    tensor.data = before
+            with torch.no_grad():
+                for tensor, before in self._overwritten.values():
+                    tensor.copy_(before)
 
     def _new_value(self, tensor: Tensor, kind: Kind, names: tuple[str, ...] = ()) -> Value:
         floating = tensor.is_floating_point() or tensor.is_complex()
@@ -222,59 +231,42 @@ class CallRecorder(TorchDispatchMode):
                     self.muted = muted
 
 
-class FunctionRecorder(SeesInside):
-    """Makes `x.shape` tell where it came from, and writes down every function that is given sizes."""
+class NumberRecorder(CallRecorder):
+    """Counts calls, and writes down only the numbers that they compute with, and whether any looks at values."""
+
+    def __init__(self, leaves: Sequence[tuple[Tensor, Kind, tuple[str, ...]]]) -> None:
+        super().__init__(leaves)
+        self.numbers: set[str] = set()
+        self.operators = 0
+        self.looked = False
+
+    def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
+        self.operators += 1
+        self.looked |= operator(op).looks if op is not None else _escapes(name)
+        self.numbers.update(numbers_in(name or operator(op).name, bound_arguments(op, args, kwargs)))
+
+
+class WholeFunctions(SeesInside):
+    """Shows a recorder some functions as one call, and those that have a definition as that."""
 
     def __init__(self, recorder: CallRecorder) -> None:
         super().__init__()
         self.recorder = recorder
-        self.uses: list[SizeUse] = []
-        self.comparisons: dict[SizeComparison, None] = {}
-        self.float_uses: dict[Expression, str] = {}
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
-        if name == "__get__" and getattr(function.__self__, "__name__", "") == "shape":
-            return self._with_origin(args[0], function(*args, **kwargs))
-        if name == "size" and args:
-            out = function(*args, **kwargs)
-            axis = args[1] if len(args) > 1 else kwargs.get("dim")
-            return self._with_origin(args[0], out, axis)
-        if name in ("numel", "nelement"):
-            function(*args, **kwargs)
-            with torch._C.DisableTorchFunction():
-                shape = args[0].shape
-            return prod(self._with_origin(args[0], shape))
         if name in ESCAPES:
             self.recorder.emit(None, args, {}, None, name=f"Tensor.{name}")
-        if name == "__len__":  # Python makes a plain int of it, whose origin would be lost
-            self._note_length(args[0])
         if (definition := definition_of(function)) is not None and not self.recorder.muted:
-            got = self._unseen(lambda: function(*args, **kwargs))
+            got = self._unseen(lambda: function(*args, **(kwargs or {})))
             with self:
-                out = definition(*args, **kwargs)
+                out = definition(*args, **(kwargs or {}))
             return self._unseen(lambda: agreed(function, got, out))
         return super().__torch_function__(function, types, args, kwargs)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        recorder, name = self.recorder, getattr(function, "__name__", "")
-        first_call = len(recorder.calls)
-        recorder.functions_running += 1
-        try:
-            out = self._run(function, args, kwargs)
-        finally:
-            recorder.functions_running -= 1
-        if not recorder.muted and (name in TAKES_SIZES or _has_size((args, kwargs))):
-            calls = range(first_call, len(recorder.calls))
-            outputs = tuple(recorder.value(item) if isinstance(item, Tensor) else None for item in _flat(out))
-            given, named = self._values_and_sizes(args), self._values_and_sizes(kwargs)
-            self.uses.append(SizeUse(name, given, named, outputs, calls, recorder.module_stack[-1]))
-        return out
-
-    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder, whole = self.recorder, WHOLE.get(function)
         if function is Tensor.__getitem__ and not recorder.muted and _is_position(args[1]):
             # Python would take the number out of the tensor, and nobody would know any more where it came from.
@@ -308,6 +300,51 @@ class FunctionRecorder(SeesInside):
     def _unseen(self, run: Callable[[], Any]) -> Any:
         with muted(self.recorder), torch._C.DisableTorchFunction():
             return run()
+
+
+class FunctionRecorder(WholeFunctions):
+    """Makes `x.shape` tell where it came from, and writes down every function that is given sizes."""
+
+    def __init__(self, recorder: CallRecorder) -> None:
+        super().__init__(recorder)
+        self.uses: list[SizeUse] = []
+        self.comparisons: dict[SizeComparison, None] = {}
+        self.float_uses: dict[Expression, str] = {}
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        if name == "__get__" and getattr(function.__self__, "__name__", "") == "shape":
+            return self._with_origin(args[0], function(*args, **kwargs))
+        if name == "size" and args:
+            out = function(*args, **kwargs)
+            axis = args[1] if len(args) > 1 else kwargs.get("dim")
+            return self._with_origin(args[0], out, axis)
+        if name in ("numel", "nelement"):
+            function(*args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                shape = args[0].shape
+            return prod(self._with_origin(args[0], shape))
+        if name == "__len__":  # Python makes a plain int of it, whose origin would be lost
+            self._note_length(args[0])
+        return super().__torch_function__(function, types, args, kwargs)
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        recorder, name = self.recorder, getattr(function, "__name__", "")
+        first_call = len(recorder.calls)
+        recorder.functions_running += 1
+        try:
+            out = super().call(function, args, kwargs)
+        finally:
+            recorder.functions_running -= 1
+        if not recorder.muted and (name in TAKES_SIZES or _has_size((args, kwargs))):
+            calls = range(first_call, len(recorder.calls))
+            outputs = tuple(recorder.value(item) if isinstance(item, Tensor) else None for item in _flat(out))
+            given, named = self._values_and_sizes(args), self._values_and_sizes(kwargs)
+            self.uses.append(SizeUse(name, given, named, outputs, calls, recorder.module_stack[-1]))
+        return out
 
     def _note_length(self, tensor: Tensor) -> None:
         if not self.recorder.muted and tensor.dim():
@@ -359,7 +396,9 @@ def muted(recorder: CallRecorder) -> Iterator[None]:
 
 
 def bound_arguments(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by the names of the schema, defaults filled in."""
+    """Arguments by the names of the schema, defaults filled in; by their places where there is no operator."""
+    if op is None:
+        return {str(i): item for i, item in enumerate(args)}
     bound = {**operator(op).defaults, **kwargs}
     bound.update(zip(operator(op).defaults, args, strict=False))
     return bound
@@ -370,6 +409,10 @@ def _moves_nothing(tensor: Tensor, size: Sequence[int], stride: Sequence[int], o
     if tuple(size) != tuple(tensor.shape) or offset not in (None, tensor.storage_offset()):
         return False
     return all(length == 1 or old == new for length, old, new in zip(size, tensor.stride(), stride, strict=True))
+
+
+def _escapes(name: str) -> bool:
+    return name.removeprefix("Tensor.") in ESCAPES
 
 
 def _by_values(inputs: Mapping[str, Any]) -> bool:

@@ -136,12 +136,13 @@ class Trace:
 
 def numbers_of(calls: Sequence[OpCall]) -> frozenset[str]:
     """The numbers that went into the arithmetic of calls: floats, and ints in place of a tensor."""
-    return frozenset(
-        f"{call.op}({name}={item})"
-        for call in calls
-        for name, item in call.args.items()
-        if isinstance(item, float) or (isinstance(item, int) and name in _OPERANDS)
-    )
+    return frozenset(number for call in calls for number in numbers_in(call.op, call.args))
+
+
+def numbers_in(op: str, args: Mapping[str, Any]) -> Iterator[str]:
+    for name, item in args.items():
+        if isinstance(item, float) or (isinstance(item, int) and name in _OPERANDS):
+            yield f"{op}({name}={item})"
 
 
 def looks_at_values_of(

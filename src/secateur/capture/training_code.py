@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from types import CodeType
 
 from torch import nn
 
 _NOISE = ("CACHE", "NOT_TAKEN", "TO_BOOL", "COPY", "UNARY_NOT", "RESUME")
+_COUNTER = "num_batches_tracked"
 
 
 def does_more_in_training(model: nn.Module) -> bool:
     """Looks for a branch on `self.training` that calls or stores something, in classes that are not torch's own.
 
     Passing the flag on, as to a dropout, and choosing between two numbers by it are no such branches, and neither is
-    one that is switched off by an attribute, as `if self.gradient_checkpointing and self.training`.
+    one that is switched off by an attribute, as `if self.gradient_checkpointing and self.training`, or that counts
+    batches as a batch norm does.
     """
     modules: dict[type, list[nn.Module]] = {}
     for module in model.modules():
@@ -49,10 +52,20 @@ def _branches(code: CodeType, instances: Sequence[nn.Module]) -> bool:
         end = position.get(jump.argval, len(steps))
         if end and steps[end - 1].opname == "JUMP_FORWARD":  # the other half of a choice
             end = position.get(steps[end - 1].argval, len(steps))
-        acts = any(each.opname.startswith(("CALL", "STORE_ATTR")) for each in steps[i + 2 : end])
-        if end <= i or (acts and not _switched_off(steps[:i], instances)):
+        if end <= i or (_acts(steps[i + 2 : end]) and not _switched_off(steps[:i], instances)):
             return True
     return False
+
+
+def _acts(branch: Sequence[dis.Instruction]) -> bool:
+    """Whether it calls or stores something, other than to count the batches that a norm has seen."""
+    names = [step.argval for step in branch]
+    counting = sum(each == _COUNTER and after == "add_" for each, after in pairwise(names))
+    counting += sum(
+        before == "float" and each == _COUNTER for before, _, each in zip(names, names[1:], names[2:], strict=False)
+    )
+    calls = sum(step.opname.startswith("CALL") for step in branch)
+    return calls > counting or any(step.opname == "STORE_ATTR" for step in branch)
 
 
 def _switched_off(before: Sequence[dis.Instruction], instances: Sequence[nn.Module]) -> bool:

@@ -16,6 +16,8 @@ import torch.functional
 import torch.nn.functional
 from torch.overrides import TorchFunctionMode
 
+from secateur.capture.attributes import same_items
+
 # The third makes the functions that choose between two others by a flag, such as F.max_pool2d.
 _HOMES = (torch.nn.functional, torch._tensor, torch._jit_internal, torch.functional)
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
@@ -50,12 +52,23 @@ class WrapperBodies:
         return self._copies[function]
 
 
+_latest: list[tuple[list[dict[str, Any]], WrapperBodies]] = []
+
+
+def _wrapper_bodies() -> WrapperBodies:
+    """Made anew only where somebody has replaced a function of torch since."""
+    now = [vars(home) for home in _HOMES]
+    if not _latest or not all(map(same_items, now, _latest[0][0])):
+        _latest[:] = [([dict(names) for names in now], WrapperBodies())]
+    return _latest[0][1]
+
+
 class SeesInside(TorchFunctionMode):
     """A function mode whose `call` gets what torch's wrappers call, one by one, instead of the wrappers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._bodies = WrapperBodies()
+        self._bodies = _wrapper_bodies()
         self._wrapper: Any = None
 
     def __torch_function__(

@@ -196,6 +196,7 @@ def plan_of(
         example_form=form_of(example_inputs),
         example_inputs=example_inputs,
         constants=numbers_of(trace.calls[: trace.example_calls]) | _followed_numbers(selection, dissection),
+        operators=trace.example_calls,
     )
 
 

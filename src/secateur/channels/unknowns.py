@@ -74,7 +74,9 @@ def _name(func: Any) -> str:
 @cache
 def _is_pointwise(func: Any) -> bool:
     sibling = getattr(getattr(torch.ops.aten, _name(func), None), "default", None)  # forms in place lack the tag
-    return _name(func) in _UNTAGGED or any(torch.Tag.pointwise in form.tags for form in (func, sibling) if form is not None)
+    return _name(func) in _UNTAGGED or any(
+        torch.Tag.pointwise in form.tags for form in (func, sibling) if form is not None
+    )
 
 
 def _unknown(results: Any, where: Tensor | None = None) -> Any:

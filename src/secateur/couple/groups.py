@@ -163,11 +163,12 @@ def _tally(rows: Axis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _alternatives(resolved: Sequence[Axis], group_of: NDArray[np.int64], count: int) -> list[set[int]]:
     """Groups that meet in one coordinate of a parameter."""
     found: list[set[int]] = [set() for _ in range(count)]
-    for axis in resolved:
+    for alike in _alike(resolved):
+        axis = resolved[alike[0]]
         if len(axis) < 2:
             continue
-        for column in np.unique(group_of[axis], axis=1).T:
-            groups = {int(group) for group in column if group >= 0}
+        for column in set(zip(*group_of[axis].tolist(), strict=True)):
+            groups = {group for group in column if group >= 0}
             for group in groups:
                 found[group] |= groups - {group}
     return found

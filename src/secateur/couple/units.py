@@ -87,7 +87,7 @@ class Units:
         root = self._parent[ids]
         while True:
             above = self._parent[root]
-            if np.array_equal(root, above):
+            if (root == above).all():
                 return root
             self._parent[ids] = above  # shorten the way for the next time
             root = self._parent[above]
@@ -176,7 +176,7 @@ class Units:
     def _differences(self, a: Axis, b: Axis) -> tuple[Axis, Axis]:
         """Both sides without the units that they share in a column."""
         left, right = self.resolve(a), self.resolve(b)
-        if left.shape == right.shape and np.array_equal(left, right):
+        if left.shape == right.shape and (left == right).all():
             return left[:0], right[:0]
         left, right = left.copy(), right.copy()
         for row in left:

@@ -171,6 +171,8 @@ class Plan:
     """What the plan was made with, for the check when it is applied; not saved."""
     constants: frozenset[str] | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     """The constants in the arithmetic of the example pass, to which a cut must not add any; not saved."""
+    operators: int | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
+    """How many the example pass called, for the cost of a proof; not saved."""
 
     def __str__(self) -> str:
         rows = [
@@ -217,6 +219,7 @@ class Plan:
             example_form=self.example_form,
             example_inputs=self.example_inputs,
             constants=self.constants,
+            operators=self.operators,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -39,8 +39,8 @@ def apply(
         plan: of `plan_weights` or `plan_channels`. One that does not fit the model changes nothing.
         optimizer: for a `Plan`, an optimizer of the model; its momenta are cut along with the parameters.
         verify: for a `Plan`, whether to prove it first, as `secateur.verify` does. By default it is proven where that
-            takes less than about a second, and otherwise tried out once on weights without values. What fails is
-            refused; False leaves the check out.
+            takes about as long as the plan did, and less than a second, and otherwise tried out once on weights without
+            values. What fails is refused; False leaves the check out.
         example_inputs: for a `Plan`, what to check it with; by default what it was made with. For a plan that was
             loaded, these are inputs of the same shapes, dtypes and ranges. Where its file does not hold them, because
             an earlier version wrote it or they are more than tensors, numbers and text, pass them.

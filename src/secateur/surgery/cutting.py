@@ -207,8 +207,10 @@ _DESCRIBED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding, nn.Embe
 def _description(layer: nn.Module) -> dict[str, int]:
     if not isinstance(layer, _DESCRIBED):
         return {}
-    with evaluating(layer):  # a parametrised weight is computed on access, and spectral norm learns from that
-        weight = getattr(layer, "weight", None)
+    weight = layer._parameters.get("weight")
+    if weight is None:  # computed on access where it is parametrised, from which spectral norm learns
+        with evaluating(layer):
+            weight = getattr(layer, "weight", None)
     if not isinstance(weight, Tensor):
         return {}
     match layer:

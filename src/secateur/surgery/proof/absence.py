@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from secateur.surgery.proof.float64 import DecomposingMode, grouped_product
 
@@ -25,11 +26,11 @@ class RemovedIsNaN(DecomposingMode):
     """
 
     def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rule = _pointwise if _is_pointwise(func) else _RULES.get(_name(func))
+        rule = _rule_of(func)
+        if rule is None:
+            return func(*args, **kwargs)
         call = Operation(func, args, kwargs)
-        if rule is None or not call.meets_nan():
-            return call.as_is()
-        return call.delivered(rule(call))
+        return call.delivered(rule(call)) if call.meets_nan() else call.as_is()
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,13 @@ class Operation:
         return self.func(*self.args, **self.kwargs)
 
     def meets_nan(self) -> bool:
-        """Whether any input has a dead coordinate; of sparse tensors that is not known, and they run as they are."""
+        """Whether any input has a dead coordinate; of sparse tensors that is not known, and they run as they are.
+
+        A sum shows it ten times faster than a look at every number. Infinities that cancel out are taken for dead; the
+        rules find that nothing is.
+        """
         inputs = self.inputs()
-        return all(each.layout == torch.strided for each in inputs) and any(is_dead(each).any() for each in inputs)
+        return all(each.layout == torch.strided for each in inputs) and any(bool(each.sum().isnan()) for each in inputs)
 
     def inputs(self) -> list[Tensor]:
         """The tensors that are read."""
@@ -86,6 +91,14 @@ class Operation:
 
 _Rule = Callable[[Operation], Any]
 _RULES: dict[str, _Rule] = {}
+
+
+@cache
+def _rule_of(func: Any) -> _Rule | None:
+    """None for what treats NaN as it should by itself."""
+    if _name(func) in _SPREADS_NAN:
+        return None
+    return _pointwise if _is_pointwise(func) else _RULES.get(_name(func))
 
 
 def rule(*names: str) -> Callable[[_Rule], _Rule]:
@@ -123,6 +136,8 @@ def marked(results: Any, dead: Tensor) -> Any:
 # Pointwise: a dead input coordinate makes the output coordinate dead. Most kernels do so by themselves, but clamping
 # kernels may swallow NaN, `nan ** 0` is 1, and `nan_to_num` would bring the dead back to life.
 
+# The arithmetic of IEEE 754 gives NaN for NaN.
+_SPREADS_NAN = frozenset("add sub rsub mul div neg relu hardtanh leaky_relu sigmoid tanh silu gelu hardswish".split())
 # These choose between values rather than compute with them: masking attention scores must work for dead heads, too.
 _CHOOSING = {"where", "masked_fill"}
 # Pointwise by nature though torch does not tag them.
@@ -188,6 +203,48 @@ def _added_matmul(call: Operation) -> Any:
 
 @rule("convolution", "_convolution")
 def _convolution(call: Operation) -> Any:
+    values, kernel, groups = (call.given[name] for name in ("input", "weight", "groups"))
+    dead_values, dead_kernel = _uniformly_dead(values.transpose(0, 1)), _uniformly_dead(kernel.flatten(0, 1))
+    if dead_values is None or dead_kernel is None or call.given["transposed"]:
+        return _convolution_of_scattered(call)
+    live = ~dead_kernel.view(groups, -1, kernel.shape[1]) & ~dead_values.view(groups, 1, -1)
+    return _convolution_of_live(call, live) if live.any() else _convolution_of_scattered(call)
+
+
+def _uniformly_dead(values: Tensor) -> Tensor | None:
+    """Which coordinates of the first axis are dead; None where one is so in parts."""
+    if not values.numel():
+        return None
+    dead = is_dead(values).flatten(1).view(torch.uint8)  # of bytes, torch finds the extremes fast
+    in_parts, wholly = dead.amax(1), dead.amin(1)
+    return wholly.bool() if torch.equal(in_parts, wholly) else None
+
+
+def _convolution_of_live(call: Operation, live: Tensor) -> Tensor:
+    """Where whole channels are dead: a convolution of the others. `live` says by group, output and input which terms
+    are; several groups have to stay of one size, and go only as a whole."""
+    values, kernel, bias = (call.given[name] for name in ("input", "weight", "bias"))
+    whole = live.any(2).any(1)[:, None, None].expand_as(live) if len(live) > 1 else live
+    outputs, inputs = whole.any(2).flatten(), whole.any(1).flatten()
+    part = values if inputs.all() else values[:, inputs]
+    part = part.contiguous(memory_format=suggest_memory_format(values))  # the layout is handed on, and models `view` it
+    weight = filled(kernel[outputs] if len(live) > 1 else kernel[outputs][:, inputs], 0)
+    weight = weight.contiguous(memory_format=suggest_memory_format(kernel))
+    remaining: Tensor = call.again(
+        input=filled(part, 0) if len(live) > 1 and part.sum().isnan() else part,
+        weight=weight,
+        bias=None if bias is None else bias[outputs],
+        groups=int(whole.any(2).any(1).sum()),
+    )
+    result = remaining.new_full((len(values), len(kernel), *remaining.shape[2:]), math.nan)
+    result = result.contiguous(memory_format=suggest_memory_format(remaining))
+    result[:, outputs] = remaining
+    return result.index_fill_(1, (~live.any(2)).flatten().nonzero().flatten(), math.nan)
+
+
+def _convolution_of_scattered(call: Operation) -> Any:
+    """Where some numbers of a channel are dead and others are not: each output is live that has a live term."""
+
     def convolved(values: Tensor, kernel: Tensor) -> Any:
         return call.again(input=values, weight=kernel, bias=None)
 

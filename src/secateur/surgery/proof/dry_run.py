@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -29,8 +30,10 @@ from secateur.base import (
 from secateur.capture import (
     CallRecorder,
     Leaf,
+    NumberRecorder,
     caches_apart,
     looks_at_values_of,
+    numbers_noted,
     numbers_of,
     plain_execution,
     python_random_kept,
@@ -39,20 +42,23 @@ from secateur.capture import (
     unchanged,
     write_attributes,
 )
-from secateur.plans import Plan, TensorCut, inputs_of_form
+from secateur.plans import Plan, inputs_of_form
 from secateur.surgery.cutting import named_tensors, require_fit, selected
 from secateur.surgery.proof.verifying import ProofFailed
 
 _CHEAP_PARAMETERS = 5_000_000
-_CHEAP_MACS = 500_000_000
+_CHEAP_MACS = 100_000_000
+_CHEAP_OPERATORS = 500
 
 
 def is_cheap_to_prove(model: nn.Module, plan: Plan) -> bool:
-    """Whether a proof takes less than about a second and a few times 5 million numbers of memory."""
+    """Whether a proof takes less than about a second, about as long as the plan took, and a few times 5 million numbers
+    of memory. It is counted, not timed: the same model gets the same check on every machine."""
     on_meta = any(parameter.device.type == "meta" for parameter in model.parameters())
     numbers = sum(parameter.numel() for parameter in model.parameters())  # what a plan says of them may be forged
     macs = plan.macs[0] * max(1, batch_of(plan.example_inputs))
-    return not on_meta and numbers <= _CHEAP_PARAMETERS and macs <= _CHEAP_MACS
+    few = numbers <= _CHEAP_PARAMETERS and macs <= _CHEAP_MACS and (plan.operators or 0) <= _CHEAP_OPERATORS
+    return few and not on_meta
 
 
 def with_inputs(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Plan:
@@ -80,7 +86,8 @@ def with_inputs(model: nn.Module, plan: Plan, example_inputs: Any = None) -> Pla
             f"The model does not run on {which} ({in_brief(error)}); "
             "pass example_inputs=… that it takes, or verify=False to cut without a check."
         ) from error
-    return replace(made, output_shapes=tuple(shape for _, shape in whole.shapes), constants=whole.numbers)
+    shapes = tuple(shape for _, shape in whole.shapes)
+    return replace(made, output_shapes=shapes, constants=whole.numbers, operators=whole.operators)
 
 
 def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
@@ -101,10 +108,10 @@ def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
 def dry_run(model: nn.Module, plan: Plan) -> None:
     """Refuses a plan with which the code would not run, or would give outputs that count another shape.
 
-    Each cut weight is played by a single number, expanded to the new shape: that needs no memory, and the time of one
-    pass of the cut model. Code that looks at values which follow from those weights, as to find the experts that a
-    router chose, is run on the weights themselves, cut. Then values may decide the shapes of outputs, and numbers in
-    the arithmetic, and only the numbers of axes are compared.
+    The cut weights are played by numbers that all share one place in memory: that takes no more of it than the largest
+    of them, and the time of one pass of the cut model. Code that looks at values which follow from those weights, as to
+    find the experts that a router chose, is run on the weights themselves, cut. Then values may decide the shapes of
+    outputs, and numbers in the arithmetic, and only the numbers of axes are compared.
     """
     module = unwrap(model)
     tensors = named_tensors(module)
@@ -133,6 +140,8 @@ class _Run:
     """In the arithmetic."""
     looked: bool
     """Whether the code looked at values that follow from the cut weights."""
+    operators: int = field(compare=False)
+    """How many were called."""
 
 
 def _require_same_shapes(plan: Plan, run: _Run) -> None:
@@ -166,13 +175,14 @@ def computes_alike(module: nn.Module, plan: Plan, other: Plan) -> bool:
 
 
 def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> _Run:
-    for stand_in in (_one_number, _solid):  # some kernels refuse tensors whose numbers are all one place in memory
-        with suppress(Exception):
-            run = _run(module, tensors, plan, stand_in)
-            if not run.looked:
-                return run
-            break
-    return _run(module, tensors, plan, selected)
+    stand_ins = _stand_ins(tensors, plan)
+    with suppress(Exception):  # stand-ins may lead code astray that looks at values
+        run = _quick_run(module, tensors, plan, stand_ins)
+        if run.looked:
+            run = _run(module, tensors, plan, stand_ins)
+        if not run.looked:
+            return run
+    return _run(module, tensors, plan, _cut_weights(tensors, plan))
 
 
 def _runs_whole(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> bool:
@@ -183,7 +193,7 @@ def _runs_whole(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> bo
 
 
 def _run_whole(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> _Run:
-    return _run(module, tensors, replace(plan, tensors={}, attributes={}), selected)
+    return _run(module, tensors, replace(plan, tensors={}, attributes={}), {})
 
 
 def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
@@ -197,18 +207,51 @@ def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
         )
 
 
-def _run(
-    module: nn.Module, tensors: dict[str, Tensor], plan: Plan, stand_in: Callable[[Tensor, TensorCut], Tensor]
-) -> _Run:
-    """One pass of the cut model, in which each cut weight is played by what `stand_in` makes of it."""
-    cut = {id(tensors[name]): stand_in(tensors[name].detach(), how) for name, how in plan.tensors.items()}
-    every_name = {name: cut[id(tensor)] for name, tensor in tensors.items() if id(tensor) in cut}
-    args, kwargs = copied(*as_call(plan.example_inputs))
-    if _device(tensors).type == "meta":
-        args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
-    weights: list[Leaf] = [(tensor, "parameter", ()) for tensor in cut.values()]
-    inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
+Played = dict[int, Tensor]
+"""What plays a cut tensor, by the identity of that tensor."""
+
+
+def _stand_ins(tensors: dict[str, Tensor], plan: Plan) -> Played:
+    """Of the new shapes; each lies in memory as kernels are fast with."""
+    longest: dict[tuple[torch.dtype, torch.device], int] = {}
+    for name, cut in plan.tensors.items():
+        kind = tensors[name].dtype, tensors[name].device
+        longest[kind] = max(longest.get(kind, 0), prod(cut.new_shape))
+    shared = {kind: torch.full((n,), 0.01, dtype=kind[0], device=kind[1]) for kind, n in longest.items()}
+    return {
+        id(tensors[name]): shared[tensors[name].dtype, tensors[name].device][: prod(cut.new_shape)].view(cut.new_shape)
+        for name, cut in plan.tensors.items()
+    }
+
+
+def _cut_weights(tensors: dict[str, Tensor], plan: Plan) -> Played:
+    return {id(tensors[name]): selected(tensors[name].detach(), cut) for name, cut in plan.tensors.items()}
+
+
+def _quick_run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played: Played) -> _Run:
+    """As `_run`, but "looked" is true wherever the code looks at any values."""
+    recorder = NumberRecorder(state_tensors(module))
+    with _as_cut(module, plan), recorder.restoring(), numbers_noted(recorder):
+        shapes = _shapes(module, tensors, played, _call(tensors, plan))
+    return _Run(shapes, frozenset(recorder.numbers), recorder.looked, recorder.operators)
+
+
+def _run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played: Played) -> _Run:
+    """One pass of the cut model, in which other tensors play those that are cut."""
+    call = _call(tensors, plan)
+    weights: list[Leaf] = [(tensor, "parameter", ()) for tensor in played.values()]
+    inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in(call)]
     recorder = CallRecorder([*weights, *state_tensors(module), *inputs])
+    with _as_cut(module, plan), recorder.restoring(), recorded(module, recorder):
+        shapes = _shapes(module, tensors, played, call)
+    sources = recorder.leaves[: len(weights)]
+    looked = looks_at_values_of(sources, recorder.calls, recorder.views, recorder.conjured)
+    return _Run(shapes, numbers_of(recorder.calls), looked, len(recorder.calls))
+
+
+@contextmanager
+def _as_cut(module: nn.Module, plan: Plan) -> Iterator[None]:
+    """Inside, the module is in evaluation mode, and its code has the sizes of the plan."""
     with (
         uninterrupted(patience=1),
         evaluating(module),
@@ -218,20 +261,19 @@ def _run(
         caches_apart(module),
     ):
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
-        try:
-            with recorded(module, recorder):
-                out = functional_call(module, every_name, args, kwargs, tie_weights=False)
-        finally:
-            recorder.restore_overwritten()
-    shapes = tuple((path, tuple(tensor.shape)) for path, tensor in tensors_by_path(out))
-    played = recorder.leaves[: len(weights)]
-    looked = looks_at_values_of(played, recorder.calls, recorder.views, recorder.conjured)
-    return _Run(shapes, numbers_of(recorder.calls), looked)
+        yield
 
 
-def _one_number(tensor: Tensor, cut: TensorCut) -> Tensor:
-    return tensor.new_full((1,) * len(cut.shape), 0.01).expand(cut.new_shape)
+def _call(tensors: dict[str, Tensor], plan: Plan) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, kwargs = copied(*as_call(plan.example_inputs))
+    if _device(tensors).type == "meta":
+        args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
+    return args, kwargs
 
 
-def _solid(tensor: Tensor, cut: TensorCut) -> Tensor:
-    return tensor.new_full(cut.new_shape, 0.01)
+def _shapes(
+    module: nn.Module, tensors: dict[str, Tensor], played: Played, call: tuple[tuple[Any, ...], dict[str, Any]]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    every_name = {name: played[id(tensor)] for name, tensor in tensors.items() if id(tensor) in played}
+    out = functional_call(module, every_name, *call, tie_weights=False)
+    return tuple((path, tuple(tensor.shape)) for path, tensor in tensors_by_path(out))

@@ -33,6 +33,11 @@ class DecomposingMode(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under `plain_execution`, and torch's guard against it takes longer than the dispatch."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         let_interrupts_in()
         if _is_composite(func):
