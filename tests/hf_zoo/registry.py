@@ -80,6 +80,10 @@ def text() -> dict[str, Tensor]:
     return {"input_ids": ids(2, 12), "attention_mask": mask}
 
 
+def first_of(length: int) -> Tensor:
+    return (torch.arange(length) == 0).long().repeat(2, 1)
+
+
 def tokens() -> dict[str, Tensor]:
     return {"input_ids": ids(2, 12)}
 

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from tests.hf_zoo.registry import BART, BERT, LLAMA, SPECIAL, T5, WIDTH, Sizes, add, floats, ids, pair, text, tokens
+from tests.hf_zoo.registry import (
+    BART,
+    BERT,
+    LLAMA,
+    SPECIAL,
+    T5,
+    WIDTH,
+    Sizes,
+    add,
+    first_of,
+    floats,
+    ids,
+    pair,
+    text,
+    tokens,
+)
 
 # The tables below stay as dense as a table should.
 # fmt: off
@@ -29,7 +44,12 @@ def text_encoders() -> None:
         "bert_generation": "BertGenerationEncoder",
         "tapas": "TapasModel",
     }.items():
-        extra: Sizes = {"rembert": {"input_embedding_size": 16}, "tapas": {"type_vocab_sizes": [3] * 7}}.get(name, {})
+        extra: Sizes = {
+            "rembert": {"input_embedding_size": 16},
+            "tapas": {"type_vocab_sizes": [3] * 7},
+            # As in the real model: each table of coordinates has 4/3 as many rows as the model is wide.
+            "layoutlm": {"max_2d_position_embeddings": 43, "intermediate_size": 128},
+        }.get(name, {})
         add(name, model, text, **{**BERT, **extra})
     add("big_bird", "BigBirdModel", text, **BERT, attention_type="original_full")
     add("big_bird_sparse", "BigBirdModel", lambda: {"input_ids": ids(2, 64)}, **BERT, block_size=4,
@@ -61,13 +81,17 @@ def text_encoders() -> None:
          local_attention=8, global_attn_every_n_layers=2)
     add("eurobert", "EuroBertModel", text, **LLAMA, **SPECIAL)
     add("nomic_bert", "NomicBertModel", text, **BERT)
-    add("longformer", "LongformerForMaskedLM", text, **BERT, attention_window=[4, 4], **SPECIAL)
+    # The first token looks at all others, as Longformer is used: otherwise half of its layers do not run.
+    add("longformer", "LongformerForMaskedLM", lambda: {**text(), "global_attention_mask": first_of(12)}, **BERT,
+         attention_window=[4, 4], **SPECIAL)
     add("roformer", "RoFormerForMaskedLM", text, **BERT, embedding_size=32)
     add("canine", "CanineModel", lambda: {"input_ids": ids(2, 16)}, **WIDTH, intermediate_size=64,
          max_position_embeddings=64, num_hash_buckets=32, local_transformer_stride=16)
     add("luke", "LukeModel", text, **BERT, entity_vocab_size=20, entity_emb_size=16)
     add("bros", "BrosModel", lambda: {**text(), "bbox": floats(2, 12, 8).sigmoid()}, **{**BERT, "hidden_size": 64})
-    add("layoutlmv3", "LayoutLMv3Model", text, **BERT, visual_embed=False, coordinate_size=4, shape_size=8,
+    # Tables of coordinates of 4/3 as many rows as the model is wide, as in the real one.
+    add("layoutlmv3", "LayoutLMv3Model", text, **{**BERT, "intermediate_size": 128}, visual_embed=False,
+         max_2d_position_embeddings=43, coordinate_size=4, shape_size=8,
          rel_pos_bins=8, max_rel_pos=16, rel_2d_pos_bins=8, max_rel_2d_pos=16, **SPECIAL)
     add("lilt", "LiltModel", text, **{**BERT, "hidden_size": 48}, channel_shrink_ratio=2)
     add("reformer", "ReformerModel", lambda: {"input_ids": ids(2, 16)}, vocab_size=99, hidden_size=32,
@@ -164,4 +188,5 @@ def encoder_decoders() -> None:
          src_vocab_size=99, tgt_vocab_size=99, langs=["en", "de"])
     add("prophetnet", "ProphetNetForConditionalGeneration", pair, vocab_size=99, hidden_size=32,
          num_encoder_layers=2, num_decoder_layers=2, num_encoder_attention_heads=4, num_decoder_attention_heads=4,
-         encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=64)
+         # The proportions of the real model: 4 times the width, half of it over the heads, and half of it.
+         encoder_ffn_dim=128, decoder_ffn_dim=128, num_buckets=4, max_position_embeddings=16)

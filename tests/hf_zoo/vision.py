@@ -60,9 +60,11 @@ def image_encoders() -> None:
     add("vit_mae", "ViTMAEModel", lambda: {**image(), "noise": floats(2, 16, seed=1)}, **VIT)
     add("videomae", "VideoMAEForVideoClassification", lambda: {"pixel_values": floats(1, 4, 3, 32, 32)}, **VIT,
          num_frames=4)
-    add("vivit", "VivitModel", lambda: {"pixel_values": floats(1, 4, 3, 32, 32)}, **WIDTH, intermediate_size=64,
-         image_size=32, num_frames=4, tubelet_size=[2, 16, 16])
-    add("timesformer", "TimesformerModel", lambda: {"pixel_values": floats(1, 2, 3, 32, 32)}, **VIT, num_frames=2)
+    # Patches hold about as many values as the model is wide, its inner layers 4 times that, as in the real ones.
+    add("vivit", "VivitModel", lambda: {"pixel_values": floats(1, 4, 3, 16, 16)}, **WIDTH, intermediate_size=128,
+         image_size=16, num_frames=4, tubelet_size=[2, 4, 4])
+    add("timesformer", "TimesformerModel", lambda: {"pixel_values": floats(1, 2, 3, 16, 16)}, **WIDTH,
+         intermediate_size=128, image_size=16, patch_size=4, num_frames=2)
 
 
 def image_convolutions() -> None:

@@ -204,3 +204,14 @@ for name, ranked in RANKED.items():
         cut={},
         left={"first": ""},
     )
+
+
+def written_nowhere(x: Tensor) -> Tensor:
+    """As code that writes where a mask says, when the mask says nowhere."""
+    nowhere = torch.zeros(0, dtype=torch.long)
+    x = x.clone()
+    x[nowhere, nowhere] = 0.0
+    return torch.cat([x, x[:, nowhere]], 1)
+
+
+tokens("an index without entries", written_nowhere)

@@ -47,8 +47,57 @@ add(
     numbers(2, 4, 6),
     {"first.weight": 0, "last.weight": 1},
 )
-tokens("as_strided of the same shape", lambda x: x.as_strided(x.shape, x.stride()), **stays("stride"))
-tokens("as_strided of another shape", lambda x: x.as_strided((2, 2, 16), (64, 32, 1)), **stays("`as_strided`"))
+TWO_PARTS = {"first.weight": 0, "last.weight": 1}
+
+
+def windows(x: Tensor, size: int = 2, step: int = 1, channels: int | None = None) -> Tensor:
+    """Overlapping windows over the places of [examples, places, channels], as strides make them."""
+    examples, places, _ = x.shape
+    outer, inner, channel = x.stride()
+    shape = (examples, (places - size) // step + 1, size, x.shape[-1] if channels is None else channels)
+    return x.as_strided(shape, (outer, step * inner, inner, channel))
+
+
+def overlapping_chunks(x: Tensor) -> Tensor:
+    """As Longformer makes them: chunks of two places, then more of them, half a chunk apart."""
+    x = x.view(x.shape[0], 2, 2, x.shape[-1])
+    (examples, chunks, places, channels), stride = x.shape, list(x.stride())
+    stride[1] = stride[1] // 2
+    return x.as_strided(size=(examples, 2 * chunks - 1, places, channels), stride=stride)
+
+
+tokens("as_strided of the same shape", lambda x: x.as_strided(x.shape, x.stride()))
+tokens("windows by strides", windows)
+tokens("windows by strides, further apart", lambda x: windows(x, 2, 2))
+tokens("overlapping chunks by strides", overlapping_chunks)
+tokens(
+    "heads in windows by strides",
+    lambda x: (
+        windows(x.unflatten(-1, (-1, 4)).transpose(1, 2).flatten(0, 1))
+        .softmax(-1)
+        .mean(2)
+        .unflatten(0, (x.shape[0], -1))
+        .transpose(1, 2)
+        .flatten(2)
+    ),
+    cut=TWO_PARTS,
+)
+tokens("the first half of the channels by strides", lambda x: windows(x, channels=x.shape[-1] // 2), reads=8, cut={})
+tokens(
+    "windows over channels", lambda x: windows(x.mT.contiguous(), 2, 1), reads=4, **stays("windows are laid over it")
+)
+tokens("as_strided with literal strides", lambda x: x.as_strided((2, 2, 16), (64, 32, 1)), **stays("`as_strided`"))
+tokens(
+    "as_strided with strides from sizes",
+    lambda x: x.as_strided(x.shape, (x.shape[1] * x.shape[2], x.shape[2], 1)),
+    **stays("`as_strided`"),
+)
+tokens("as_strided from an offset", lambda x: x.as_strided((2, 2, x.shape[2]), x.stride(), 0), **stays("`as_strided`"))
+tokens("strides of another tensor", lambda x: x.as_strided(x.shape, x.clone().stride()), **stays("`as_strided`"))
+tokens("strides of what is turned", lambda x: (turned := x.mT).as_strided(turned.shape, turned.stride()).mT)
+tokens("strides of every second place", lambda x: (some := x[:, ::2]).as_strided(some.shape, some.stride()), cut={})
+tokens("as_strided in place", lambda x: x.clone().as_strided_(x.shape, x.stride()), cut={})
+tokens("a stride that is asked for", lambda x: x * (1 if x.stride(-1) == 1 else 2) * (x.stride(1) == x.shape[2]))
 
 tokens("permute", lambda x: x.permute(2, 0, 1).exp().permute(1, 2, 0))
 tokens("transpose", lambda x: x.transpose(0, 2).exp().transpose(-3, 2))
@@ -97,7 +146,7 @@ tokens(
 tokens("repeat channels", lambda x: x.repeat(1, 1, 2), reads=32)
 tokens("tile", lambda x: x.tile(2), reads=32)
 tokens("repeat a mean", lambda x: x + x.mean(-1, keepdim=True).repeat(1, 1, x.shape[-1]))
-tokens("repeat one place over all", lambda x: x + x[:, :1].repeat([n // m for n, m in zip(x.shape, x[:, :1].shape)]))
+tokens("repeat one place over all", lambda x: x + (y := x[:, :1]).repeat(1, x.shape[1], x.shape[2] // y.shape[2]))
 tokens("repeat to a literal size", lambda x: x + x.mean(-1, keepdim=True).repeat(1, 1, 16), **stays("(`repeat`"))
 tokens("repeat_interleave channels", lambda x: x.repeat_interleave(2, -1), reads=32)
 tokens("repeat_interleave space", lambda x: x.repeat_interleave(3, 1))
@@ -155,8 +204,6 @@ add(
     numbers(2, 3, 6),
     SIDES,
 )
-
-TWO_PARTS = {"first.weight": 0, "last.weight": 1}
 
 
 class Sliced(nn.Module):

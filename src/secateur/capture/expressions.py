@@ -17,7 +17,8 @@ Attribute: TypeAlias = tuple[str, tuple[str | int, ...]]
 """A module's path, then the way from the module to the number: attribute names, keys and positions."""
 
 Expression: TypeAlias = tuple[Any, ...]
-"""("constant", n), ("attribute", Attribute), ("shape", value, axis), ("count", index) or (operator, left, right)."""
+"""("constant", n), ("attribute", Attribute), ("shape", value, axis), ("stride", value, axis, order of the axes in
+memory), ("count", index) or (operator, left, right)."""
 
 OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,

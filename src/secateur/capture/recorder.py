@@ -322,6 +322,10 @@ class FunctionRecorder(WholeFunctions):
             out = function(*args, **kwargs)
             axis = args[1] if len(args) > 1 else kwargs.get("dim")
             return self._with_origin(args[0], out, axis)
+        if name == "stride" and (order := _order_in_memory(args[0])) is not None:
+            out = function(*args, **kwargs)
+            axis = args[1] if len(args) > 1 else kwargs.get("dim")
+            return self._with_origin(args[0], out, axis, "stride", order)
         if name in ("numel", "nelement"):
             function(*args, **kwargs)
             with torch._C.DisableTorchFunction():
@@ -366,12 +370,14 @@ class FunctionRecorder(WholeFunctions):
     def used_as_float(self, expression: Expression) -> None:
         self.float_uses.setdefault(expression, self.recorder.module_stack[-1])
 
-    def _with_origin(self, tensor: Tensor, shape: Any, axis: int | None = None) -> Any:
+    def _with_origin(
+        self, tensor: Tensor, shape: Any, axis: int | None = None, kind: str = "shape", *details: Any
+    ) -> Any:
         index = self.recorder.value(tensor).index
-        if isinstance(shape, torch.Size):
-            return torch.Size([TracedSize(int(n), ("shape", index, i)) for i, n in enumerate(shape)])
+        if isinstance(shape, tuple):
+            return type(shape)([TracedSize(int(n), (kind, index, i, *details)) for i, n in enumerate(shape)])
         assert axis is not None
-        return TracedSize(int(shape), ("shape", index, int(axis) % tensor.dim()))
+        return TracedSize(int(shape), (kind, index, int(axis) % tensor.dim(), *details))
 
     def _values_and_sizes(self, tree: Any) -> Any:
         if isinstance(tree, Tensor):
@@ -402,6 +408,15 @@ def bound_arguments(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     bound = {**operator(op).defaults, **kwargs}
     bound.update(zip(operator(op).defaults, args, strict=False))
     return bound
+
+
+def _order_in_memory(tensor: Tensor) -> tuple[int, ...] | None:
+    """The axes from the outermost to the innermost; None where there are gaps between coordinates, or overlaps."""
+    with torch._C.DisableTorchFunction():
+        shape, stride = tensor.shape, tensor.stride()
+    order = sorted(range(len(shape)), key=lambda d: (-stride[d], -shape[d]))
+    dense = all(stride[d] == prod(shape[inner] for inner in order[i + 1 :]) for i, d in enumerate(order))
+    return tuple(order) if dense else None
 
 
 def _moves_nothing(tensor: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> bool:

@@ -40,6 +40,8 @@ def settle(requirements: Requirements) -> list[Constraint]:
             free = [leaf for leaf in leaves if leaf[0] != "constant"]
             if not free or (simple.left == simple.right and simple.outcome):
                 continue
+            if len(free) == 1 and _always_holds(simple, free[0], requirements.present_value(free[0])):
+                continue
             if len(free) == 1 and simple.relation == "==" and simple.outcome:
                 if free[0][0] == "attribute":
                     frozen[free[0][1]] = requirements.coupling.trace.attributes[free[0][1]]
@@ -51,6 +53,20 @@ def settle(requirements: Requirements) -> list[Constraint]:
         constraints = left
         if len(frozen) == size and not pinned:
             return _unique(constraints)
+
+
+def _always_holds(constraint: Constraint, leaf: Expression, most: int) -> bool:
+    """Whether the constraint holds for whatever can be left of the only size in it: twice half of n is n for even n."""
+    if leaf in (constraint.left, constraint.right) and "constant" in (constraint.left[0], constraint.right[0]):
+        return False  # the common case: a size that is given
+    return all(_holds(constraint, {leaf: value}.__getitem__) for value in range(1, most + 1))
+
+
+def _holds(constraint: Constraint, value_of: ValueOf) -> bool:
+    left, right = evaluate(constraint.left, value_of), evaluate(constraint.right, value_of)
+    if left is None or right is None:
+        return False
+    return _COMPARE[constraint.relation](left, right) == constraint.outcome
 
 
 def _simplifier(requirements: Requirements, frozen: Mapping[Attribute, int]) -> Callable[[Constraint], Constraint]:
@@ -119,11 +135,7 @@ class System:
         return [at, *(i for attribute in self.attributes[at] for i in self.with_attribute[attribute])]
 
     def _holds(self, i: int, value_of: ValueOf) -> bool:
-        constraint = self.constraints[i]
-        left, right = evaluate(constraint.left, value_of), evaluate(constraint.right, value_of)
-        if left is None or right is None:
-            return False
-        return _COMPARE[constraint.relation](left, right) == constraint.outcome
+        return _holds(self.constraints[i], value_of)
 
     def _repair(self, i: int, settled: Mapping[Attribute, int], value_of: ValueOf) -> tuple[Attribute, int]:
         """An attribute that is still free, and the value with which the constraint holds."""

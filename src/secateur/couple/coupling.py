@@ -18,7 +18,7 @@ FORGIVEN: tuple[type[Exception], ...]
 FORGIVEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What a rule may raise when an operator is used in a way that it does not foresee: the operator then counts as
 unknown. The tests forgive nothing."""
-_RANDOM_ACCESS_SAFE = frozenset("cat slice split split_with_sizes view reshape linear".split())
+_RANDOM_ACCESS_SAFE = frozenset("cat slice split split_with_sizes view reshape linear index index_put_".split())
 _MOST_WHYS = 1 << 10
 _OTHER_REASONS = 1 << 50
 _THE_BATCH = _OTHER_REASONS

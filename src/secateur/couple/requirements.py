@@ -6,7 +6,7 @@ size that goes anywhere else must keep its value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from secateur.capture import (
     substitute,
 )
 from secateur.couple.coupling import Coupling, Reason
+from secateur.couple.strides import arguments, find_runs
 from secateur.couple.units import Axis
 
 
@@ -80,12 +81,22 @@ class Requirements:
         """With the lengths of tensors' axes written as counts."""
 
         def replaced(leaf: Expression) -> Expression:
-            if leaf[0] != "shape":
+            axes = self.coupling.axes_by_index(leaf[1]) if leaf[0] in ("shape", "stride") else None
+            if axes is None:
                 return leaf
-            axes = self.coupling.axes_by_index(leaf[1])
-            return self.count(axes[leaf[2]]) if axes is not None else leaf
+            if leaf[0] == "shape":
+                return self.count(axes[leaf[2]])
+            order = leaf[3]
+            return self.product([axes[d] for d in order[order.index(leaf[2]) + 1 :]])
 
         return substitute(expression, replaced)
+
+    def product(self, axes: Sequence[Axis], factor: int = 1) -> Expression:
+        """The numbers of coordinates that are left on the axes, multiplied."""
+        expression = constant(factor)
+        for axis in axes:
+            expression = "*", expression, self.count(axis)
+        return substitute(expression, lambda leaf: leaf)
 
     def require(self, use: SizeUse, size: Any, axis: Axis) -> None:
         """`size` is the number of coordinates left on `axis`."""
@@ -197,13 +208,18 @@ def shape_given(requirements: Requirements, use: SizeUse) -> None:
         if sizes:  # otherwise it is a view of another type
             _pin_all(requirements, use, use.outputs[0])
         return _keep_all(requirements, use)
+    return _require_sizes(requirements, use, sizes, axes)
+
+
+def _require_sizes(
+    requirements: Requirements, use: SizeUse, sizes: Sequence[int | Value], axes: Sequence[Axis]
+) -> None:
     for size, axis in zip(sizes, axes, strict=True):
         if not isinstance(size, int):
             reason = Reason("its size is a tensor", use.function, use.module)
             requirements.coupling.pin_for(axis, reason)
         elif int(size) != -1:
             requirements.require(use, size, axis)
-    return None
 
 
 @handles("number of classes")
@@ -253,6 +269,22 @@ def tensor_split(requirements: Requirements, use: SizeUse) -> None:
 @handles("a rule of its own")
 def by_a_rule_of_its_own(requirements: Requirements, use: SizeUse) -> None:
     _pin_all(requirements, use, use.args[0])
+
+
+@handles("strides of a view")
+def as_strided(requirements: Requirements, use: SizeUse) -> None:
+    """The strides are those of the axes of the tensor that they step along, times what they were before."""
+    x, out, given = use.args[0], use.outputs[0], arguments(use)
+    assert out is not None
+    runs = find_runs(use, out.shape)
+    if runs is None:
+        return _keep_all(requirements, use)  # and the rule has pinned the tensor
+    _require_sizes(requirements, use, given["size"], _axes(requirements, out))
+    for run in runs:
+        for k, step in run.steps.items():
+            unit = requirements.product([_axes(requirements, x)[d] for d in run.inside], step)
+            requirements.equal(use, requirements.in_counts(expression_of(given["stride"][k])), unit)
+    return None
 
 
 @handles("strides")

@@ -10,6 +10,7 @@ from secateur.capture import OpCall, Value
 from secateur.couple.axes import concatenate, merge, reshape
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import dimension, dimensions, pointwise, rule, unknown
+from secateur.couple.strides import find_runs
 from secateur.couple.units import FIXED, fixed_axis
 
 
@@ -245,6 +246,25 @@ def mirrored_pad(coupling: Coupling, call: OpCall) -> None:
         coupling.pin(call, "it is padded with its own neighbours", axes[d])
         axes[d] = fixed_axis(out.shape[d])
     coupling.set(out, axes, call)
+
+
+@rule("as_strided")
+def as_strided(coupling: Coupling, call: OpCall) -> None:
+    """What one axis of the view steps along one by one passes; what several do, or with longer steps, stays."""
+    x, size = call["self"], call.out.shape
+    uses = (use for use in coupling.trace.uses if use.function == "as_strided" and call.index in use.calls)
+    runs = next((find_runs(use, size) for use in uses), None)
+    if runs is None:
+        return unknown(coupling, call)
+    axes, viewed = coupling.axes(x), [fixed_axis(n) for n in size]
+    for run in runs:
+        own = [axes[d] for d in run.axes]
+        if len(own) == 1 and list(run.steps.values()) == [1]:
+            (k,) = run.steps
+            viewed[k] = own[0] if size[k] == own[0].shape[1] else own[0][:, : size[k]]
+        else:
+            coupling.pin(call, "windows are laid over it", *own)
+    return coupling.set(call.out, viewed, call)
 
 
 @rule("unfold")
