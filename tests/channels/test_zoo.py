@@ -41,8 +41,8 @@ def checks_text(proven: int, on_stand_ins: int, looking: list[str]) -> str:
     """How `apply` checks the cuts that can be made."""
     names = ", ".join(f"`{name}`" for name in looking) or "none"
     return textwrap.fill(
-        f"By default `apply` proves {proven} of the {on_stand_ins + len(looking)} that can be cut, because these models "
-        f"are small. Of larger ones it would try {on_stand_ins} out on stand-ins for their weights. The other "
+        f"By default `apply` proves {proven} of the {on_stand_ins + len(looking)} that can be cut, because these "
+        f"models are small. Of larger ones it would try {on_stand_ins} out on stand-ins for their weights. The other "
         f"{len(looking)} look at values that follow from their weights, and would be run on those, cut: {names}. None "
         "would be cut unchecked.",
         120,

@@ -29,6 +29,7 @@ from secateur.capture.forward import state_tensors as state_tensors
 from secateur.capture.free_axes import FreeAxis as FreeAxis
 from secateur.capture.free_axes import batch_axes as batch_axes
 from secateur.capture.isolation import plain_execution as plain_execution
+from secateur.capture.other_ways import within_reach as within_reach
 from secateur.capture.program import TracedCall as TracedCall
 from secateur.capture.program import call_to_trace as call_to_trace
 from secateur.capture.program import quiet as quiet

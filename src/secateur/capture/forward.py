@@ -20,6 +20,7 @@ from secateur.capture.autograd_functions import autograd_functions_run_by
 from secateur.capture.caches import caches_apart
 from secateur.capture.expressions import listening, one_capture
 from secateur.capture.isolation import plain_execution
+from secateur.capture.other_ways import Way, take_other_ways, within_reach
 from secateur.capture.randomness import python_random_kept
 from secateur.capture.recorder import CallRecorder, FunctionRecorder, NumberRecorder, WholeFunctions
 from secateur.capture.scripts import scripts_recorded
@@ -63,8 +64,18 @@ def capture(
                 out = call(*args, **kwargs)
             outputs = [Output(path, recorder.value(tensor)) for path, tensor in _outputs(out)]
             example_calls = len(recorder.calls)
+            ways = [Way(False, args, kwargs, recorder.answered)]
             if recorder.untouched() or does_more_in_training(model):
-                outputs += _training_pass(model, call, args, kwargs, functions)
+                outputs += _training_pass(model, call, args, kwargs, functions, ways)
+            untouched, others = recorder.untouched(), None
+            if not recorder.training_failed and any(within_reach(untouched, recorder.visible, recorder.calls)):
+
+                def run(way: Way) -> Any:
+                    with recorded(model, recorder, functions):
+                        return call(*way.args, **way.kwargs)
+
+                others = take_other_ways(model, run, ways, recorder)
+            outputs += others or []
         except SecateurError:
             raise
         except Exception as error:
@@ -81,7 +92,8 @@ def capture(
         float_uses=functions.float_uses,
         attributes=attributes,
         conjured=recorder.conjured,
-        untouched=recorder.untouched(),
+        untouched=untouched if others is None else recorder.untouched(),
+        all_ways_taken=others is not None,
         visible=recorder.visible,
         views=recorder.views,
         example_calls=example_calls,
@@ -130,6 +142,7 @@ def _training_pass(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     functions: FunctionRecorder,
+    ways: list[Way],
 ) -> list[Output]:
     """A second pass, in training mode: layers, buffers and sizes that only training uses must fit after a cut, too."""
     recorder = functions.recorder
@@ -138,7 +151,9 @@ def _training_pass(
         given, named = _doubled(args, kwargs) if doubled else (args, kwargs)
         recorder.add_inputs(tensors_in((given, named)))
         with suppress(Exception), recorded(model, recorder, functions):
-            returned = tensors_by_path(call(*given, **named))
+            recorder.answered = []
+            returned = list(tensors_by_path(call(*given, **named)))
+            ways.append(Way(True, given, named, recorder.answered))
             return [Output(path, recorder.value(tensor), in_training=True) for path, tensor in returned]
     recorder.training_failed = True
     return []

@@ -106,6 +106,11 @@ class CallRecorder(TorchDispatchMode):
         self.visible: dict[str, set[int]] = {}
         self.views: dict[int, int] = {}
         self.training_failed = False
+        self.answers: list[bool] = []
+        """What yes-or-no questions to values are answered, in order, instead of the truth."""
+        self.answered: list[bool] = []
+        self.asked_more = False
+        """Whether the code looked at more than a yes or no."""
         self.module_stack: list[str] = [""]
         self.muted = False
         self.functions_running = 0
@@ -135,6 +140,9 @@ class CallRecorder(TorchDispatchMode):
             self._save_what_is_overwritten(op, args)
         restrided = op is aten.as_strided_.default and _moves_nothing(*args)
         out = self._random.run(op, args, kwargs)
+        if op is aten._local_scalar_dense.default and isinstance(out, bool) and not self.muted:
+            out = next(iter(self.answers[len(self.answered) :]), out)
+            self.answered.append(out)
         if not self.muted and not restrided and op.namespace != "prim":  # fake tensors ask prim for their device
             self.emit(op, args, kwargs, out)
         return out
@@ -148,6 +156,7 @@ class CallRecorder(TorchDispatchMode):
         pointwise = known is not None and known.pointwise
         hidden = self.functions_running == 0
         looks = known.looks and _by_values(inputs) if known is not None else _escapes(name)
+        self.asked_more |= looks and not (op is aten._local_scalar_dense.default and isinstance(out, bool))
         module = self.module_stack[-1]
         self.calls.append(OpCall(len(self.calls), op_name, inputs, outputs, module, pointwise, hidden, looks))
         if known and isinstance(whole := inputs.get(known.viewed), Value):

@@ -36,7 +36,7 @@ class Output:
     """Keys, fields and indices with dots in between, such as "1.feats"; "" where it is all that was returned."""
     value: Value
     in_training: bool = False
-    """Whether the pass in training mode returned it."""
+    """Whether a pass in training mode, or one that took another way, returned it."""
 
     def __str__(self) -> str:
         named = f" {self.path!r}" if self.path else ""
@@ -123,6 +123,8 @@ class Trace:
     """By module, the values that passed in or out of it or of a module that it called."""
     views: Mapping[int, int] = field(default_factory=dict)
     """By the index of a view, the index of the value whose memory it shows."""
+    all_ways_taken: bool = False
+    """Whether the code asks values nothing but a yes or no, and other passes took the ways of all other answers."""
     training_failed: bool = False
     """Whether the model could not be run in training mode, so that what only training reads is unknown."""
     example_calls: int = 0

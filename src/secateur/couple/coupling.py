@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from secateur.capture import TAKES_SIZES, OpCall, Output, Trace, Value
+from secateur.capture import TAKES_SIZES, OpCall, Output, Trace, Value, within_reach
 from secateur.couple.axes import split
 from secateur.couple.positions import Positions
 from secateur.couple.units import FIXED, Axis, Units, fixed_axis
@@ -127,7 +127,7 @@ class Coupling:
                 self._pin_all([output.value], Reason(f"{output} keeps its shape"))
                 if (axis := self.positions.along(output.value)) is not None:
                     self.pin_for(axis, Reason(f"{output} names its coordinates by numbers"))
-        if self.trace.data_dependent or self.trace.training_failed:
+        if self.trace.training_failed or (self.trace.data_dependent and not self.trace.all_ways_taken):
             self._pin_what_others_may_read()
         return self
 
@@ -279,18 +279,8 @@ class Coupling:
     def _pin_what_others_may_read(self) -> None:
         """The data decided which layers ran, or the model could not be run in training mode. A layer that did not run
         may read whatever the code of the modules around it holds, along any axis of a length that it has."""
-        visible = {module: set(indices) for module, indices in self.trace.visible.items()}
-        for call in self.trace.calls:
-            held = (value.index for value in (*call.tensors, *call.outputs) if value is not None)
-            visible.setdefault(call.module, set()).update(held)
-        lengths: dict[str, set[int]] = {}
-        for leaf in self.trace.untouched:
-            for name in leaf.names:
-                lengths.setdefault(name.rpartition(".")[0], set()).update(n for n in leaf.shape if n > 1)
-        for module, own in lengths.items():
+        trace = self.trace
+        for module, index, axis in within_reach(trace.untouched, trace.visible, trace.calls):
             reason = Reason(f"{module}, which may read it, did not run here, but may on other data or in training")
-            parts = module.split(".")
-            for index in set().union(*(visible.get(".".join(parts[:depth]), ()) for depth in range(len(parts)))):
-                for axis in self._axes.get(index, ()):
-                    if axis.shape[1] in own:
-                        self.pin_for(axis, reason)
+            if index in self._axes:
+                self.pin_for(self._axes[index][axis], reason)
