@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from secateur.base import LeftAlone, UsageError, count_text, named, require_module, unwrap
+from secateur.base import LeftAlone, UsageError, count_text, named, require_module, some_of, unwrap
 from secateur.channels.budget import lowest_units
 from secateur.channels.dissection import Dissection, dissect
 from secateur.channels.given import Given
@@ -69,7 +69,9 @@ class _Dead:
             dead = self._unnoticed(candidates)
             flags = np.isin(np.arange(self._dissection.coupling.units.count), dead)
             steps = {bundle: _steps(bundle, flags) for bundle in bundles}
-            scores = {group.index: 1.0 - flags[group.units] for bundle in bundles for group in bundle.groups}
+            scores = {
+                group.index: (~flags[group.units]).astype(np.float64) for bundle in bundles for group in bundle.groups
+            }
             chosen = lowest_units(steps, scores)
             if len(chosen) == len(dead):
                 return dead
@@ -90,7 +92,8 @@ class _Dead:
         return np.flatnonzero(dead)
 
     def _gone(self, axis: Any, dead: Flags) -> Flags:
-        return dead[self._dissection.coupling.units.resolve(axis)].any(0)
+        gone: Flags = np.any(dead[self._dissection.coupling.units.resolve(axis)], axis=0)
+        return gone
 
     def staying(self) -> list[LeftAlone]:
         """The constant channels that cannot go, with the reason."""
@@ -126,4 +129,5 @@ def _folded(readings: Sequence[Reading], dissection: Dissection, dead: Ids) -> d
 def _nothing(staying: Sequence[LeftAlone]) -> str:
     if not staying:
         return "No channel is dead: each depends on the input, and something that counts reads it."
-    return f"No channel can go without a change of the outputs: {'; '.join(f'{each.name}: {each.reason}' for each in staying)}."
+    reasons = some_of([f"{item.name}: {item.reason}" for item in staying], between="; ")
+    return f"No channel can go without a change of the outputs: {reasons}."

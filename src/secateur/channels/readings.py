@@ -26,6 +26,8 @@ from secateur.channels.unknowns import UnknownIsNaN
 from secateur.couple import Axis
 from secateur.surgery import Float64, lifted
 
+_ANOTHER_WAY = "The model does not take the same way twice, so that nothing is known of its channels."
+
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
 
@@ -63,13 +65,14 @@ class _Noticed:
 
 
 def find_readings(module: nn.Module, dissection: Dissection, example_inputs: Any) -> list[Reading]:
-    """Of all calls of the example pass, in order. Where the data decides what is computed, or code fails on NaN, only
-    zeros in the weights themselves are counted on."""
-    call = lifted(copied(*as_call(example_inputs)))
+    """Of all calls of the example pass, in order. Where the data decides what is computed, code fails on NaN, or the
+    model remembers something of its inputs, only zeros in the weights themselves are counted on."""
+    args, kwargs = lifted(copied(*as_call(example_inputs)))
     if not dissection.trace.data_dependent:
         with suppress(SecateurError):
-            return _watched(module, dissection, *tree_map_only(Tensor, _unknown, call), only_weights=False)
-    return _watched(module, dissection, *call, only_weights=True)
+            unknown_args, unknown_kwargs = tree_map_only(Tensor, _unknown, (args, kwargs))
+            return _watched(module, dissection, unknown_args, unknown_kwargs, only_weights=False)
+    return _watched(module, dissection, args, kwargs, only_weights=True)
 
 
 def _unknown(tensor: Tensor) -> Tensor:
@@ -80,7 +83,9 @@ def _watched(module: nn.Module, dissection: Dissection, args: Any, kwargs: Any, 
     readings: list[Reading] = []
     model = copy_of_model(module).double()
     with nullcontext() if only_weights else UnknownIsNaN(), Float64():
-        capture(model, args, kwargs, lambda leaves: _Watcher(leaves, dissection, readings, only_weights))
+        trace = capture(model, args, kwargs, lambda leaves: _Watcher(leaves, dissection, readings, only_weights))
+    if trace.example_calls != dissection.trace.example_calls:
+        raise SecateurError(_ANOTHER_WAY)
     return readings
 
 
@@ -91,6 +96,7 @@ class _Watcher(CallRecorder):
         self._takers = _Takers(dissection.trace)
         self._readings = readings
         self._only_weights = only_weights
+        self._state = {id(tensor) for tensor, kind, _ in leaves if kind != "input" and tensor.is_floating_point()}
 
     def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
         index = len(self.calls)
@@ -99,13 +105,20 @@ class _Watcher(CallRecorder):
             return  # what a pass in training mode reads is not promised to stay
         call = self._trace.calls[index]
         if self.calls[index].op != call.op:
-            raise SecateurError("The model takes another way where its inputs are unknown.")
+            raise SecateurError(_ANOTHER_WAY)
+        muted, self.muted = self.muted, True  # what is computed here is no part of the model
         mixed = self._coupling.mixed.get(index, ())
         if any(len(self._coupling.units.resolve(axis)) for axis in mixed):
-            muted, self.muted = self.muted, True  # what is computed here is no part of the model
             given = {} if op is None else bound_arguments(op, args, kwargs)
             self._note(call, mixed, {key: self._numbers(call[key], item) for key, item in given.items()})
-            self.muted = muted
+        if index == self._trace.example_calls - 1 and not self._only_weights:
+            self._require_no_memory()
+        self.muted = muted
+
+    def _require_no_memory(self) -> None:
+        for key, (tensor, before) in self._overwritten.items():
+            if key in self._state and not tensor.equal(before):
+                raise SecateurError("The model remembers something of its inputs.")
 
     def _numbers(self, value: Any, given: Any) -> Any:
         if isinstance(given, list | tuple):
@@ -188,7 +201,8 @@ def _rule(*operators: str) -> Callable[[_Rule], _Rule]:
 
 def _any(flags: Flags, axis: int) -> Flags:
     """Along all axes but one."""
-    return flags.any(tuple(d for d in range(flags.ndim) if d != axis % flags.ndim))
+    found: Flags = np.any(np.moveaxis(flags, axis, 0).reshape(flags.shape[axis], -1), axis=1)
+    return found
 
 
 def _both(left: Numbers, along: int, right: Numbers, across: int) -> _Noticed:
@@ -276,3 +290,10 @@ def _recurrent(call: OpCall, given: Mapping[str, Any]) -> Iterable[_Noticed]:
             )
             outputs.append(output)
         below = np.concatenate(outputs)
+
+
+@_rule("_weight_norm_interface")
+def _weight_norm(call: OpCall, given: Mapping[str, Any]) -> Iterable[_Noticed]:
+    """The norm goes over the axes along which there is one magnitude for all."""
+    direction = given["v"]
+    return [_Noticed(_any(direction != 0, axis)[None]) for axis, size in enumerate(given["g"].shape) if size == 1]

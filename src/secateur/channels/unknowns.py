@@ -41,10 +41,10 @@ class UnknownIsNaN(DecomposingMode):
         given = list(tensors_in((args, kwargs), objects=False))
         if func.is_view or name == "detach":
             return func(*args, **kwargs)
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            return _unknown(func(*args, **kwargs))
         if name in _RULES:
             return _RULES[name](func, args, kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return _unknown(func(*args, **kwargs))
         if given and _is_pointwise(func):
             return _pointwise(func, args, kwargs, given)
         if all(map(_is_real_number, given)) and (name in _PASSES_NAN_ON or not any(map(_has_nan, given))):
@@ -168,7 +168,7 @@ def _product(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor
 
 
 @_rule("addmm", "baddbmm", "addmv")
-def _added_product(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def _added_product(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     added, left, right = args
     product = _contracted(torch.matmul, left, right) * kwargs.get("alpha", 1)
     return product + kwargs.get("beta", 1) * added if kwargs.get("beta", 1) != 0 else product
@@ -177,7 +177,7 @@ def _added_product(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 @_rule("convolution")
 def _convolution(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     values, kernel, bias, *geometry = args
-    result = _contracted(lambda x, w: func(x, w, None, *geometry), values, kernel)
+    result: Tensor = _contracted(lambda x, w: func(x, w, None, *geometry), values, kernel)
     return result if bias is None else result + bias.view(-1, *[1] * (kernel.dim() - 2))
 
 

@@ -123,7 +123,7 @@ def _undone_on_error() -> Iterator[list[Callable[[], None]]]:
 
 def _add(tensor: Tensor, numbers: Sequence[float], undo: list[Callable[[], None]]) -> None:
     before = tensor.detach().clone()
-    undo.append(lambda: tensor.data.copy_(before))
+    undo.append(partial(setattr, tensor, "data", before))
     tensor.data.add_(torch.tensor(numbers, dtype=torch.float64, device=tensor.device).to(tensor.dtype))
 
 
