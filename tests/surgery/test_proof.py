@@ -13,7 +13,7 @@ from torch import nn
 import secateur
 from secateur.plans.plan import TensorCut
 from secateur.surgery.proof import dry_run
-from secateur.surgery.proof.dry_run import is_cheap_to_prove, with_stand_ins
+from secateur.surgery.proof.dry_run import is_cheap_to_prove, with_inputs
 from secateur.surgery.proof.verifying import ProofFailed
 from tests.support.cutting import Heads, everything, image, net, sequence
 
@@ -177,7 +177,7 @@ def test_a_proof_is_made_by_itself_where_operators_are_few() -> None:
     model = net()
     plan = secateur.plan_channels(model, image(), 0.5)
     assert plan.operators is not None
-    loaded = with_stand_ins(model, secateur.Plan.from_json(plan.to_json()))
+    loaded = with_inputs(model, secateur.Plan.from_json(plan.to_json()))
     assert loaded.operators == plan.operators
     assert is_cheap_to_prove(model, plan)
     assert not is_cheap_to_prove(model, dataclasses.replace(plan, operators=501))
