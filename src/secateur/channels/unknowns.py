@@ -68,7 +68,7 @@ def _rule(*names: str) -> Callable[[_Rule], _Rule]:
 
 @cache
 def _name(func: Any) -> str:
-    return str(func._schema.name).rpartition("::")[2].removesuffix("_")
+    return str(func._schema.name).removeprefix("aten::").removesuffix("_")
 
 
 @cache
