@@ -49,6 +49,8 @@ def text_encoders() -> None:
             "tapas": {"type_vocab_sizes": [3] * 7},
             # As in the real model: each table of coordinates has 4/3 as many rows as the model is wide.
             "layoutlm": {"max_2d_position_embeddings": 43, "intermediate_size": 128},
+            # As in the real one: images have 2/3 as many features as the model is wide.
+            "visual_bert": {"visual_embedding_dim": 21, "intermediate_size": 128},
         }.get(name, {})
         add(name, model, text, **{**BERT, **extra})
     add("big_bird", "BigBirdModel", text, **BERT, attention_type="original_full")
