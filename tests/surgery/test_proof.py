@@ -154,7 +154,7 @@ def test_a_plan_of_which_a_proof_says_nothing_is_tried_out(monkeypatch: pytest.M
     nn.init.zeros_(model.output.weight)
     plan = secateur.plan_channels(model, image(), 0.5, keep=["hidden"])
     tried: list[secateur.Plan] = []
-    monkeypatch.setattr("secateur.surgery.applying.dry_run", lambda _, plan: tried.append(plan))
+    monkeypatch.setattr("secateur.surgery.applying.dry_run", lambda _, plan, passes: tried.append(plan))
     secateur.apply(model, plan)
     assert tried == [plan]
 

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.optim import Optimizer
 
-from secateur.base import SecateurWarning, UsageError
+from secateur.base import SecateurWarning, UsageError, unwrap
 from secateur.plans import Masks, Plan
 from secateur.surgery.config_search import with_configs
 from secateur.surgery.cutting import cut
-from secateur.surgery.proof.dry_run import dry_run, is_cheap_to_prove, with_inputs
+from secateur.surgery.proof.dry_run import Passes, dry_run, is_cheap_to_prove, with_inputs
 from secateur.surgery.proof.verifying import NotProvable
 from secateur.surgery.proof.verifying import verify as prove
 from secateur.surgery.zeroing import zero_pruned
@@ -66,11 +66,12 @@ def apply(
 def checked(model: nn.Module, plan: Plan, verify: bool | None = None) -> tuple[Plan, str | None]:
     """The plan as it is carried out, with the new numbers of a config, and why a config cannot say them, if it cannot.
     What cannot be carried out is refused."""
-    whole, reason = with_configs(model, plan)
+    passes = Passes(unwrap(model))
+    whole, reason = with_configs(model, plan, passes)
     if verify:
         prove(model, whole)
     elif verify is None:
-        _rehearse(model, whole if whole.example_inputs is not None else with_inputs(model, whole))
+        _rehearse(model, whole if whole.example_inputs is not None else with_inputs(model, whole), passes)
     return whole, reason
 
 
@@ -85,9 +86,9 @@ def warn_about_config(reason: str | None) -> None:
         )
 
 
-def _rehearse(model: nn.Module, plan: Plan) -> None:
+def _rehearse(model: nn.Module, plan: Plan, passes: Passes) -> None:
     if not (is_cheap_to_prove(model, plan) and _is_proven(model, plan)):
-        dry_run(model, plan)
+        dry_run(model, plan, passes)
 
 
 def _is_proven(model: nn.Module, plan: Plan) -> bool:

@@ -22,7 +22,7 @@ from secateur.base import UsageError, matches_any, some_of, unwrap
 from secateur.capture import Attribute, quiet, read_attribute, with_numbers, write_attributes
 from secateur.plans import GroupCut, Plan
 from secateur.surgery.cutting import named_tensors, require_fit
-from secateur.surgery.proof.dry_run import computes_alike, with_inputs
+from secateur.surgery.proof.dry_run import Passes, with_inputs
 
 # A config has a few widths for all layers; a model with more of them has widths of its own in each.
 _MOST_CHANGES = 8
@@ -37,7 +37,7 @@ class NotExpressible(Exception):
     """Says why `from_pretrained` cannot build the cut model, and what would avoid that."""
 
 
-def with_configs(model: nn.Module, plan: Plan) -> tuple[Plan, str | None]:
+def with_configs(model: nn.Module, plan: Plan, passes: Passes) -> tuple[Plan, str | None]:
     """The plan with the sizes that configs get as well; or why a config cannot say the new widths.
 
     Numbers that a model made of its config when it was built change with it: afterwards it holds all the numbers that
@@ -48,7 +48,8 @@ def with_configs(model: nn.Module, plan: Plan) -> tuple[Plan, str | None]:
         require_fit(module, named_tensors(module), plan)
         search = _Search(module, path, plan)
         try:
-            plan = replace(plan, attributes={**search.sizes(partial(_is_harmless, module, plan)), **plan.attributes})
+            sizes = search.sizes(partial(_is_harmless, module, plan, passes))
+            plan = replace(plan, attributes={**sizes, **plan.attributes})
         except NotExpressible as error:
             if search.fitted_before:  # else the user has changed the model, or has been told before
                 reason = str(error)
@@ -97,13 +98,13 @@ def _is_within(path: str, outer: str) -> bool:
     return f"{path}.".startswith(f"{outer}." if outer else "")
 
 
-def _is_harmless(module: nn.Module, plan: Plan, sizes: Sizes) -> bool:
+def _is_harmless(module: nn.Module, plan: Plan, passes: Passes, sizes: Sizes) -> bool:
     """Whether the cut model computes the same with other numbers in its configs and modules."""
     try:
         tried = plan if plan.example_inputs is not None else with_inputs(module, plan)
     except UsageError:
         raise NotExpressible("what a new config changes cannot be tried out; pass example_inputs=… to apply") from None
-    return computes_alike(module, tried, replace(tried, attributes={**sizes, **tried.attributes}))
+    return passes.alike(tried, replace(tried, attributes={**sizes, **tried.attributes}))
 
 
 @dataclass(frozen=True)

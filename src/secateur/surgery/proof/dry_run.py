@@ -105,7 +105,7 @@ def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
                 dry_run(model, made)
 
 
-def dry_run(model: nn.Module, plan: Plan) -> None:
+def dry_run(model: nn.Module, plan: Plan, passes: Passes | None = None) -> None:
     """Refuses a plan with which the code would not run, or would give outputs that count another shape.
 
     The cut weights are played by numbers that all share one place in memory: that takes no more of it than the largest
@@ -117,7 +117,7 @@ def dry_run(model: nn.Module, plan: Plan) -> None:
     tensors = named_tensors(module)
     require_fit(module, tensors, plan)
     try:
-        run = _tried(module, tensors, plan)
+        run = (passes or Passes(module)).of(plan)
     except Exception as error:
         if _device(tensors).type == "meta" and not _runs_whole(module, tensors, plan):
             return  # code that looks at data cannot run there, cut or not
@@ -165,13 +165,27 @@ def _device(tensors: dict[str, Tensor]) -> torch.device:
     return next((device for device in devices if device.type == "meta"), devices[0])
 
 
-def computes_alike(module: nn.Module, plan: Plan, other: Plan) -> bool:
-    """Whether two plans that cut the same tensors leave code that does the same, as far as a dry run shows."""
-    tensors = named_tensors(module)
-    try:
-        return _tried(module, tensors, plan) == _tried(module, tensors, other)
-    except Exception:  # whatever the code meets
-        return False
+class Passes:
+    """Dry runs of a model, each made once."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._made: list[tuple[Plan, _Run]] = []
+
+    def of(self, plan: Plan) -> _Run:
+        for known, run in self._made:
+            same = known.tensors is plan.tensors and known.example_inputs is plan.example_inputs
+            if same and known.attributes == plan.attributes:
+                return run
+        self._made.append((plan, _tried(self._module, named_tensors(self._module), plan)))
+        return self._made[-1][1]
+
+    def alike(self, plan: Plan, other: Plan) -> bool:
+        """Whether two plans that cut the same tensors leave code that does the same, as far as a dry run shows."""
+        try:
+            return self.of(plan) == self.of(other)
+        except Exception:  # whatever the code meets
+            return False
 
 
 def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> _Run:
