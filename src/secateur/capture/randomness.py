@@ -21,10 +21,13 @@ class PrivateRandom:
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
         self._generators: dict[torch.device, torch.Generator] = {}
+        self.drawn = False
+        """Whether anything was random."""
 
     def run(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if not _is_random(op):
             return op(*args, **kwargs)
+        self.drawn = True
         if (dropout := _dropout_position(op)) is not None:  # fused with it, and without a form that takes a generator
             return op(*args[:dropout], *(0.0 for _ in args[dropout : dropout + 1]), *args[dropout + 1 :], **kwargs)
         device = torch.device(kwargs.get("device") or next((item.device for item in tensors_in(args)), "cpu"))

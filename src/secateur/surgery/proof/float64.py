@@ -55,6 +55,17 @@ def _is_composite(func: Any) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
 
 
+class AsWritten(DecomposingMode):
+    """Carries out every operation as it is; random numbers come from a generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = PrivateRandom()
+
+    def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.random.run(func, args, kwargs)
+
+
 class Float64(DecomposingMode):
     """Carries out every operation in float64, whatever dtype is asked for; complex numbers in complex128.
 

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from secateur.base import SecateurError, UsageError, as_call, copied, deep_copy, tensors_by_path, uninterrupted, unwrap
-from secateur.capture import caches_apart, plain_execution, python_random_kept, without_random_effects
+from secateur.capture import caches_apart, plain_execution, python_random_kept
 from secateur.plans import Plan
 from secateur.surgery.cutting import cut, named_tensors, require_fit
+from secateur.surgery.proof.float64 import AsWritten
 from secateur.surgery.proof.reference import run_float64, run_reference
 
 TOLERANCE = 1e-10
@@ -163,10 +164,9 @@ def _glimpse(full: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], fre
 
     if any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in full.parameters()):
         return None
-    with suppress(Exception), without_random_effects(), plain_execution(), caches_apart(full):
-        state = torch.get_rng_state()
+    with suppress(Exception), plain_execution(), caches_apart(full), AsWritten() as mode:
         outputs = _outputs(run, full, args, kwargs, free)
-        return outputs if torch.equal(state, torch.get_rng_state()) else None
+        return None if mode.random.drawn else outputs
     return None
 
 
