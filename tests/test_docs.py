@@ -282,12 +282,38 @@ def test_the_architecture_page_names_rooms_files_and_registries_that_are_there()
         assert all(name in code for name in re.findall(r"`@?([A-Za-z_]+)[`(]", registry)), f"{new}: {registry}"
 
 
-def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
-    run_python("-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path), cwd=ROOT)
-    pages = sorted(tmp_path.rglob("*.html"))
-    assert len(pages) >= len(PAGES)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built without a warning, from a copy: the builder leaves a cache and the site in the folder of its settings."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copy(ROOT / "zensical.toml", folder)
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    (folder / "src").symlink_to(ROOT / "src")
+    run_python("-m", "zensical", "build", "--strict", cwd=folder)
+    return folder / "site"
+
+
+def test_the_site_needs_no_network(site: Path) -> None:
     loaded = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^\s"'>]+""")
-    for page in pages:
+    for page in site.rglob("*.html"):
         assert not loaded.findall(page.read_text(encoding="utf-8")), page.name
-    for style in tmp_path.rglob("*.css"):
+    for style in site.rglob("*.css"):
         assert not re.findall(r"(?:url\(|@import )[\"']?(?:https?:)?//", style.read_text(encoding="utf-8")), style.name
+
+
+def test_every_link_of_the_site_leads_to_a_file_in_it_and_the_menu_to_every_page(site: Path) -> None:
+    """The builder checks links from page to page; not those of the menu, to pictures, or out of `docs/`."""
+    pages = {page.name: page.read_text(encoding="utf-8") for page in site.glob("*.html")}
+    del pages["404.html"]  # shown at any address, so its links start at the root of the server
+    assert set(pages) == {page.with_suffix(".html").name for page in PAGES if page != README}
+    for name, text in pages.items():
+        dead = [link for link in re.findall(r'\b(?:src|href)="([^":#]+)["#]', text) if not (site / link).is_file()]
+        assert not dead, f"{name} links to {dead}"
+    assert set(re.findall(r'<a href="(?:\./)?([^"#]+)" class="md-nav__link', pages["api.html"])) == set(pages)
+
+
+def test_the_api_page_shows_signatures_and_docstrings(site: Path) -> None:
+    text = (site / "api.html").read_text(encoding="utf-8")
+    for name in set(secateur.__all__) - {"__version__"}:
+        assert f'id="secateur.{name}"' in text, name
+    assert "Ranks the channels and heads of" in text
