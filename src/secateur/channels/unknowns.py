@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import cache, reduce
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from secateur.base import tensors_in
-from secateur.surgery import DecomposingMode
+from secateur.surgery import DecomposingMode, is_pointwise, operation_name
 
 # A coordinate of the result is NaN by itself where one that it is computed from is.
 _PASSES_NAN_ON = frozenset(
@@ -29,15 +29,13 @@ _PASSES_NAN_ON = frozenset(
     replication_pad1d replication_pad2d glu max min prod logsumexp tril triu adaptive_max_pool2d adaptive_max_pool3d
     _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes lift_fresh lift_fresh_copy""".split()
 )
-# Pointwise by nature though torch does not tag them.
-_UNTAGGED = frozenset(("hardswish", "log_sigmoid_forward", "_prelu_kernel"))
 
 
 class UnknownIsNaN(DecomposingMode):
     """Marks what depends on inputs that are NaN. Results of rules are written where an operation in place writes."""
 
     def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = _name(func)
+        name = operation_name(func)
         given = list(tensors_in((args, kwargs), objects=False))
         if func.is_view or name == "detach":
             return func(*args, **kwargs)
@@ -45,7 +43,7 @@ class UnknownIsNaN(DecomposingMode):
             return _RULES[name](func, args, kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags:
             return _unknown(func(*args, **kwargs))
-        if given and _is_pointwise(func):
+        if given and is_pointwise(func):
             return _pointwise(func, args, kwargs, given)
         if all(map(_is_real_number, given)) and (name in _PASSES_NAN_ON or not any(map(_has_nan, given))):
             return func(*args, **kwargs)
@@ -64,19 +62,6 @@ def _rule(*names: str) -> Callable[[_Rule], _Rule]:
         return rule
 
     return register
-
-
-@cache
-def _name(func: Any) -> str:
-    return str(func._schema.name).removeprefix("aten::").removesuffix("_")
-
-
-@cache
-def _is_pointwise(func: Any) -> bool:
-    sibling = getattr(getattr(torch.ops.aten, _name(func), None), "default", None)  # forms in place lack the tag
-    return _name(func) in _UNTAGGED or any(
-        torch.Tag.pointwise in form.tags for form in (func, sibling) if form is not None
-    )
 
 
 def _unknown(results: Any, where: Tensor | None = None) -> Any:
@@ -104,7 +89,7 @@ def _pointwise(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: 
     """Kernels may swallow NaN, as clamping and powers do."""
     marks = [each.isnan() if _is_real_number(each) else _everywhere(each) for each in given]
     unknown = reduce(torch.logical_or, marks)
-    zeros = [each == 0 for each in given if _is_real_number(each)] if _name(func) == "mul" else []
+    zeros = [each == 0 for each in given if _is_real_number(each)] if operation_name(func) == "mul" else []
     results = _unknown(func(*args, **kwargs), unknown)
     return results.masked_fill_(reduce(torch.logical_or, zeros).broadcast_to(results.shape), 0) if zeros else results
 
@@ -129,7 +114,7 @@ def _masked_fill(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 def _look_up(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Nobody knows which coordinates are looked up: what is alike in all of them is known."""
     table, *rest = args
-    match _name(func):
+    match operation_name(func):
         case "embedding":
             axes = [0]
         case "index" | "_unsafe_index":

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
-from secateur.surgery.proof.float64 import DecomposingMode, grouped_product
+from secateur.surgery.proof.float64 import DecomposingMode, grouped_product, is_pointwise, operation_name
 
 
 class RemovedIsNaN(DecomposingMode):
@@ -96,9 +96,10 @@ _RULES: dict[str, _Rule] = {}
 @cache
 def _rule_of(func: Any) -> _Rule | None:
     """None for what treats NaN as it should by itself."""
-    if _name(func) in _SPREADS_NAN:
+    name = operation_name(func)
+    if name in _SPREADS_NAN:
         return None
-    return _pointwise if _is_pointwise(func) else _RULES.get(_name(func))
+    return _pointwise if is_pointwise(func) and name not in _CHOOSING else _RULES.get(name)
 
 
 def rule(*names: str) -> Callable[[_Rule], _Rule]:
@@ -109,11 +110,6 @@ def rule(*names: str) -> Callable[[_Rule], _Rule]:
         return rule
 
     return register
-
-
-@cache
-def _name(func: Any) -> str:
-    return str(func._schema.name).removeprefix("aten::").removesuffix("_")
 
 
 def is_dead(tensor: Tensor) -> Tensor:
@@ -140,19 +136,6 @@ def marked(results: Any, dead: Tensor) -> Any:
 _SPREADS_NAN = frozenset("add sub rsub mul div neg relu hardtanh leaky_relu sigmoid tanh silu gelu hardswish".split())
 # These choose between values rather than compute with them: masking attention scores must work for dead heads, too.
 _CHOOSING = {"where", "masked_fill"}
-# Pointwise by nature though torch does not tag them.
-_UNTAGGED = {"hardswish", "log_sigmoid_forward", "_prelu_kernel"}
-
-
-@cache
-def _is_pointwise(func: Any) -> bool:
-    name = _name(func)
-    if name in _CHOOSING:
-        return False
-    if torch.Tag.pointwise in func.tags or name in _UNTAGGED:
-        return True
-    sibling = getattr(getattr(torch.ops.aten, name, None), "default", None)  # in-place and out variants lack the tag
-    return sibling is not None and torch.Tag.pointwise in sibling.tags
 
 
 def _pointwise(call: Operation) -> Any:
@@ -196,7 +179,7 @@ def _grouped_matmul(call: Operation) -> Tensor:
 @rule("addmm", "baddbmm", "addmv", "addbmm")
 def _added_matmul(call: Operation) -> Any:
     added, left, right = call.inputs()
-    sums_batch = _name(call.func) == "addbmm"
+    sums_batch = operation_name(call.func) == "addbmm"
     product = contracted(lambda a, b: (a @ b).sum(0) if sums_batch else a @ b, left, right) * call.given["alpha"]
     return product + call.given["beta"] * added if call.given["beta"] != 0 else product
 
@@ -286,7 +269,7 @@ def _reduced(call: Operation, neutral: float) -> Any:
 
 @rule(*_NEUTRAL)
 def _reduction(call: Operation) -> Any:
-    return _reduced(call, _NEUTRAL[_name(call.func)])
+    return _reduced(call, _NEUTRAL[operation_name(call.func)])
 
 
 @rule("linalg_vector_norm", "norm")
@@ -319,7 +302,7 @@ def _spread(call: Operation) -> Any:
     axes = _axes(call, values)
     mean = mean_of(values, axes)
     spread = mean_of((values - mean).abs().square(), axes, 1 if correction is None else correction)
-    kind, _, with_mean = _name(call.func).partition("_")
+    kind, _, with_mean = operation_name(call.func).partition("_")
     spread = _shaped(spread.sqrt() if kind == "std" else spread, call, axes)
     return (spread, _shaped(mean, call, axes)) if with_mean else spread
 
@@ -341,7 +324,7 @@ _UNNOTICED = {
 @rule(*_UNNOTICED)
 def _along_axis(call: Operation) -> Any:
     values = call.given["self"]
-    return marked(call.again(self=filled(values, _UNNOTICED[_name(call.func)])), is_dead(values))
+    return marked(call.again(self=filled(values, _UNNOTICED[operation_name(call.func)])), is_dead(values))
 
 
 @rule("topk")

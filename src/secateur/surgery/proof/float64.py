@@ -21,6 +21,8 @@ _LIFTED = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
+# Pointwise by nature though torch does not tag them.
+_UNTAGGED = frozenset(("hardswish", "log_sigmoid_forward", "_prelu_kernel"))
 
 
 class DecomposingMode(TorchDispatchMode):
@@ -53,6 +55,21 @@ class DecomposingMode(TorchDispatchMode):
 @cache
 def _is_composite(func: Any) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+
+
+@cache
+def operation_name(func: Any) -> str:
+    """Without namespace for torch's own, without overload and trailing underscore."""
+    return str(func._schema.name).removeprefix("aten::").removesuffix("_")
+
+
+@cache
+def is_pointwise(func: Any) -> bool:
+    name = operation_name(func)
+    if torch.Tag.pointwise in func.tags or name in _UNTAGGED:
+        return True
+    sibling = getattr(getattr(torch.ops.aten, name, None), "default", None)  # in-place and out variants lack the tag
+    return sibling is not None and torch.Tag.pointwise in sibling.tags
 
 
 class AsWritten(DecomposingMode):
