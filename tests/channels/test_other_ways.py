@@ -51,6 +51,14 @@ def test_questions_on_the_other_way_are_followed_as_well() -> None:
         assert model(x).shape == (4, 3)
 
 
+def test_as_many_ways_as_a_check_of_masks_has_are_followed_in_both_modes() -> None:
+    """Each question that is answered with no leads to the next, and training, which asks them too, has its own ways."""
+    model = Branches(lambda x: bool(x.mean() > 0) or bool(x.max() > 1) or bool(x.min() < -2))
+    model.in_training = nn.Linear(5, 5)
+    secateur.apply(model, secateur.plan_channels(model, rows(), 0.5))
+    assert model.other.in_features == 8
+
+
 def only_once(x: Tensor) -> bool:
     if x.mean() > 0:
         return True

@@ -12,7 +12,7 @@ from secateur.base import tensors_by_path
 from secateur.capture.recorder import CallRecorder
 from secateur.capture.trace import OpCall, Output, Value
 
-_MOST_WAYS = 4
+_MOST_WAYS = 8
 
 
 @dataclass(frozen=True)
