@@ -78,7 +78,8 @@ def copy_of_model(model: Model, otherwise: str = "") -> Model:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The whole model in evaluation mode."""
     with flags_restored(model):
-        model.eval()
+        if any(module.training for module in model.modules()):
+            model.eval()
         yield
 
 
@@ -98,4 +99,5 @@ def flags_restored(*models: nn.Module) -> Iterator[None]:
         yield
     finally:
         for module, flag in flags:
-            module.training = flag
+            if module.training is not flag:
+                module.training = flag

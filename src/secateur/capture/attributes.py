@@ -81,13 +81,16 @@ def _is_config(value: object) -> bool:
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Whatever the pass stores on a module, such as a cache, is gone afterwards, and what it replaced is back."""
-    before: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (holder, dict(holder)) for module in model.modules() for holder in _holders(module)
-    ]
-    lists = [(held, list(held)) for module in model.modules() for held in vars(module).values() if type(held) is list]
+    modules = list(model.modules())
+    holders = [holder for module in modules for holder in _holders(module)]
+    empty = [holder for holder in holders if not holder]  # most of them: hooks of kinds that nobody uses
+    before = [(holder, dict(holder)) for holder in holders if holder]
+    lists = [(held, list(held)) for module in modules for held in vars(module).values() if type(held) is list]
     try:
         yield
     finally:
+        for holder in empty:
+            holder.clear()
         for now, then in before:
             if same_items(now, then):
                 continue
