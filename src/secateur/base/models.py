@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from torch import Tensor, jit, nn
+from torch import Tensor, distributed, jit, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
@@ -43,9 +43,11 @@ def unwrap(model: nn.Module) -> nn.Module:
 def _reshard(model: nn.Module) -> None:
     """After a forward pass without a backward one, FSDP leaves gathered copies in the place of its parameters; whatever
     is written to those is lost, so they have to go first."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # where nobody has imported it, nothing is sharded
-    for module in model.modules() if fsdp else ():
-        if isinstance(module, fsdp.FSDPModule):  # type: ignore[union-attr]
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is None or not distributed.is_initialized():  # nothing is sharded, and no module has to be looked at
+        return
+    for module in model.modules():
+        if isinstance(module, fsdp.FSDPModule):
             module.reshard()
 
 

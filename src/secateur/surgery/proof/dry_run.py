@@ -169,7 +169,7 @@ class Passes:
     """Dry runs of a model, each made once."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._module = module
+        self._module, self._tensors = module, named_tensors(module)
         self._made: list[tuple[Plan, _Run]] = []
 
     def of(self, plan: Plan) -> _Run:
@@ -177,7 +177,7 @@ class Passes:
             same = known.tensors is plan.tensors and known.example_inputs is plan.example_inputs
             if same and known.attributes == plan.attributes:
                 return run
-        self._made.append((plan, _tried(self._module, named_tensors(self._module), plan)))
+        self._made.append((plan, _tried(self._module, self._tensors, plan)))
         return self._made[-1][1]
 
     def alike(self, plan: Plan, other: Plan) -> bool:
