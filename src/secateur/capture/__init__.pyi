@@ -28,6 +28,7 @@ from secateur.capture.forward import recorded as recorded
 from secateur.capture.forward import state_tensors as state_tensors
 from secateur.capture.free_axes import FreeAxis as FreeAxis
 from secateur.capture.free_axes import batch_axes as batch_axes
+from secateur.capture.function_recorder import RECURRENT as RECURRENT
 from secateur.capture.isolation import plain_execution as plain_execution
 from secateur.capture.other_ways import within_reach as within_reach
 from secateur.capture.program import TracedCall as TracedCall
@@ -37,7 +38,6 @@ from secateur.capture.program import tracing as tracing
 from secateur.capture.randomness import PrivateRandom as PrivateRandom
 from secateur.capture.randomness import python_random_kept as python_random_kept
 from secateur.capture.randomness import without_random_effects as without_random_effects
-from secateur.capture.recorder import RECURRENT as RECURRENT
 from secateur.capture.recorder import CallRecorder as CallRecorder
 from secateur.capture.recorder import NumberRecorder as NumberRecorder
 from secateur.capture.recorder import bound_arguments as bound_arguments

@@ -19,10 +19,11 @@ from secateur.capture.attributes import OF_EVERY_MODULE, sizes_with_origin, unch
 from secateur.capture.autograd_functions import autograd_functions_run_by
 from secateur.capture.caches import caches_apart
 from secateur.capture.expressions import listening, one_capture
+from secateur.capture.function_recorder import FunctionRecorder, WholeFunctions
 from secateur.capture.isolation import plain_execution
 from secateur.capture.other_ways import Way, take_other_ways, within_reach
 from secateur.capture.randomness import python_random_kept
-from secateur.capture.recorder import CallRecorder, FunctionRecorder, NumberRecorder, WholeFunctions
+from secateur.capture.recorder import CallRecorder, NumberRecorder
 from secateur.capture.scripts import scripts_recorded
 from secateur.capture.trace import Kind, Output, Trace
 from secateur.capture.training_code import does_more_in_training
@@ -67,14 +68,7 @@ def capture(
             ways = [Way(False, args, kwargs, recorder.answered)]
             if recorder.untouched() or does_more_in_training(model):
                 outputs += _training_pass(model, call, args, kwargs, functions, ways)
-            untouched, others = recorder.untouched(), None
-            if not recorder.training_failed and any(within_reach(untouched, recorder.visible, recorder.calls)):
-
-                def run(way: Way) -> Any:
-                    with recorded(model, recorder, functions):
-                        return call(*way.args, **way.kwargs)
-
-                others = take_other_ways(model, run, ways, recorder)
+            untouched, others = recorder.untouched(), _other_ways(model, call, functions, ways)
             outputs += others or []
         except SecateurError:
             raise
@@ -134,6 +128,21 @@ def _outputs(out: Any) -> list[tuple[str, Tensor]]:
             "let it return tensors, in lists, dicts or objects."
         )
     return found
+
+
+def _other_ways(
+    model: nn.Module, call: Callable[..., Any], functions: FunctionRecorder, ways: list[Way]
+) -> list[Output] | None:
+    """What the ways of other answers return, where a tensor that no pass read might be read on one of them."""
+    recorder = functions.recorder
+
+    def run(way: Way) -> Any:
+        with recorded(model, recorder, functions):
+            return call(*way.args, **way.kwargs)
+
+    if recorder.training_failed or not any(within_reach(recorder.untouched(), recorder.visible, recorder.calls)):
+        return None
+    return take_other_ways(model, run, ways, recorder)
 
 
 def _training_pass(

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from secateur.base import tensors_in
-from secateur.capture.recorder import CallRecorder, FunctionRecorder
+from secateur.capture.function_recorder import FunctionRecorder
+from secateur.capture.recorder import CallRecorder
 from secateur.capture.trace import Value
 
 Read = tuple[int, int | None]
