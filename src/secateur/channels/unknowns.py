@@ -15,24 +15,25 @@ import torch
 from torch import Tensor
 
 from secateur.base import tensors_in
-from secateur.surgery import DecomposingMode, is_pointwise, operation_name
+from secateur.surgery import DecomposingMode, Operation, is_pointwise, operation_name
 
-# A coordinate of the result is NaN by itself where one that it is computed from is.
+# A coordinate of the result is NaN by itself where one that it is computed from is. Norms are not: that of order 0
+# counts NaN as a number.
 _PASSES_NAN_ON = frozenset(
     """cat stack constant_pad_nd clone copy _to_copy zeros_like ones_like full_like empty_like new_zeros new_ones
     new_full new_empty new_empty_strided fill zero repeat roll flip pixel_shuffle pixel_unshuffle channel_shuffle
-    native_channel_shuffle im2col col2im slice_scatter select_scatter sum mean amax amin var std var_mean std_mean
-    linalg_vector_norm norm cumsum _softmax _log_softmax _safe_softmax native_layer_norm native_group_norm
-    _fused_rms_norm _weight_norm_interface avg_pool1d avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d
-    max_pool2d_with_indices max_pool3d_with_indices upsample_nearest1d upsample_nearest2d upsample_nearest3d
-    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d reflection_pad1d reflection_pad2d
-    replication_pad1d replication_pad2d glu max min prod logsumexp tril triu adaptive_max_pool2d adaptive_max_pool3d
-    _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes lift_fresh lift_fresh_copy""".split()
+    im2col col2im slice_scatter select_scatter sum mean amax amin var std var_mean std_mean cumsum _softmax
+    _log_softmax _safe_softmax native_layer_norm native_group_norm _fused_rms_norm _weight_norm_interface avg_pool2d
+    avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool2d_with_indices max_pool3d_with_indices
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
+    upsample_trilinear3d upsample_bicubic2d reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d glu
+    max min prod logsumexp tril triu adaptive_max_pool2d adaptive_max_pool3d _unsafe_view _reshape_alias unsafe_split
+    unsafe_split_with_sizes lift_fresh lift_fresh_copy""".split()
 )
 
 
 class UnknownIsNaN(DecomposingMode):
-    """Marks what depends on inputs that are NaN. Results of rules are written where an operation in place writes."""
+    """Marks what depends on inputs that are NaN."""
 
     def perform(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = operation_name(func)
@@ -40,11 +41,11 @@ class UnknownIsNaN(DecomposingMode):
         if func.is_view or name == "detach":
             return func(*args, **kwargs)
         if name in _RULES:
-            return _RULES[name](func, args, kwargs)
+            return _RULES[name](Operation(func, args, kwargs))
         if torch.Tag.nondeterministic_seeded in func.tags:
             return _unknown(func(*args, **kwargs))
         if given and is_pointwise(func):
-            return _pointwise(func, args, kwargs, given)
+            return _pointwise(Operation(func, args, kwargs), given)
         if all(map(_is_real_number, given)) and (name in _PASSES_NAN_ON or not any(map(_has_nan, given))):
             return func(*args, **kwargs)
         results = func(*args, **kwargs)
@@ -52,7 +53,7 @@ class UnknownIsNaN(DecomposingMode):
         return results
 
 
-_Rule = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+_Rule = Callable[[Operation], Any]
 _RULES: dict[str, _Rule] = {}
 
 
@@ -85,36 +86,36 @@ def _everywhere(tensor: Tensor) -> Tensor:
     return torch.ones_like(tensor, dtype=torch.bool)
 
 
-def _pointwise(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor]) -> Any:
+def _pointwise(call: Operation, given: list[Tensor]) -> Any:
     """Kernels may swallow NaN, as clamping and powers do."""
     marks = [each.isnan() if _is_real_number(each) else _everywhere(each) for each in given]
     unknown = reduce(torch.logical_or, marks)
-    zeros = [each == 0 for each in given if _is_real_number(each)] if operation_name(func) == "mul" else []
-    results = _unknown(func(*args, **kwargs), unknown)
+    zeros = [each == 0 for each in given if _is_real_number(each)] if operation_name(call.func) == "mul" else []
+    results = _unknown(call.as_is(), unknown)
     return results.masked_fill_(reduce(torch.logical_or, zeros).broadcast_to(results.shape), 0) if zeros else results
 
 
 @_rule("where")
-def _where(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _where(call: Operation) -> Any:
     """Nobody knows which of the two is chosen."""
-    results = func(*args, **kwargs)
-    alike = args[1] == args[2] if len(args) == 3 else torch.zeros_like(results, dtype=torch.bool)
+    results = call.as_is()
+    alike = call.args[1] == call.args[2] if len(call.args) == 3 else torch.zeros_like(results, dtype=torch.bool)
     return _unknown(results, ~torch.as_tensor(alike).broadcast_to(results.shape))
 
 
 @_rule("masked_fill")
-def _masked_fill(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    values, _, filling = args
+def _masked_fill(call: Operation) -> Any:
+    values, _, filling = call.args
     differs = values != filling
-    results = func(*args, **kwargs)
+    results = call.as_is()
     return _unknown(results, differs.broadcast_to(results.shape))
 
 
 @_rule("embedding", "index", "index_select", "gather", "_unsafe_index")
-def _look_up(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _look_up(call: Operation) -> Any:
     """Nobody knows which coordinates are looked up: what is alike in all of them is known."""
-    table, *rest = args
-    match operation_name(func):
+    table, *rest = call.args
+    match operation_name(call.func):
         case "embedding":
             axes = [0]
         case "index" | "_unsafe_index":
@@ -124,7 +125,7 @@ def _look_up(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for axis in axes:
         alike = (table == table.narrow(axis, 0, 1)).all(axis, keepdim=True)
         table = table.masked_fill(~alike, math.nan) if _is_real_number(table) else table
-    return func(table, *rest, **kwargs)
+    return call.func(table, *rest, **call.kwargs)
 
 
 def _spread_masks(indices: Iterable[Tensor | None]) -> list[Tensor | None]:
@@ -148,29 +149,30 @@ def _contracted(product: Callable[[Tensor, Tensor], Tensor], left: Tensor, right
 
 
 @_rule("mm", "bmm", "mv", "dot")
-def _product(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    return _contracted(torch.matmul, args[0], args[1])
+def _product(call: Operation) -> Any:
+    return call.delivered(_contracted(torch.matmul, *call.inputs()))
 
 
 @_rule("addmm", "baddbmm", "addmv")
-def _added_product(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    added, left, right = args
-    product = _contracted(torch.matmul, left, right) * kwargs.get("alpha", 1)
-    return product + kwargs.get("beta", 1) * added if kwargs.get("beta", 1) != 0 else product
+def _added_product(call: Operation) -> Any:
+    added, left, right = call.inputs()
+    product = _contracted(torch.matmul, left, right) * call.given["alpha"]
+    beta = call.given["beta"]
+    return call.delivered(product + beta * added if beta != 0 else product)
 
 
 @_rule("convolution")
-def _convolution(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    values, kernel, bias, *geometry = args
-    result: Tensor = _contracted(lambda x, w: func(x, w, None, *geometry), values, kernel)
+def _convolution(call: Operation) -> Tensor:
+    values, kernel, bias, *geometry = call.args
+    result: Tensor = _contracted(lambda x, w: call.func(x, w, None, *geometry), values, kernel)
     return result if bias is None else result + bias.view(-1, *[1] * (kernel.dim() - 2))
 
 
 @_rule("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "cudnn_batch_norm")
-def _batch_norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _batch_norm(call: Operation) -> Any:
     """Each channel on its own; one that is scaled by zero is its shift."""
-    values, scale, shift = args[:3]
-    results = func(*args, **kwargs)
+    values, scale, shift = call.args[:3]
+    results = call.as_is()
     if scale is not None and scale.numel():
         constant = torch.zeros_like(scale) if shift is None else shift
         channels = (1, -1, *[1] * (values.dim() - 2))
@@ -184,10 +186,11 @@ def _batch_norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_cudnn_attention",
 )
-def _attention(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _attention(call: Operation) -> Any:
     """Whatever the weights of the sum are, values that are all zero give zero."""
-    results = func(*args, **kwargs)
-    value = args[2].repeat_interleave(args[0].shape[1] // args[2].shape[1], dim=1)
+    results = call.as_is()
+    query, _, value = call.args[:3]
+    value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
     _unknown(results)
     results[0].masked_fill_((value == 0).all(-2, keepdim=True), 0)
     return results

@@ -9,6 +9,7 @@ from secateur.surgery.cutting import cut as cut
 from secateur.surgery.cutting import named_tensors as named_tensors
 from secateur.surgery.holding import Hold as Hold
 from secateur.surgery.holding import hold as hold
+from secateur.surgery.proof.absence import Operation as Operation
 from secateur.surgery.proof.dry_run import dry_run_if_possible as dry_run_if_possible
 from secateur.surgery.proof.float64 import DecomposingMode as DecomposingMode
 from secateur.surgery.proof.float64 import Float64 as Float64

@@ -16,7 +16,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from secateur.base import UsageError, evaluating, uninterrupted, unwrap
+from secateur.base import UsageError, count_text, evaluating, uninterrupted, unwrap
 from secateur.capture import forget_results_of, read_attribute, write_attributes
 from secateur.plans import Plan, TensorCut
 
@@ -95,8 +95,9 @@ def require_fit(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> No
             raise UsageError(f"{name} is spread over processes; cut the model before sharding it.")
     for name, numbers in (plan.folded or {}).items():
         if name not in tensors or tuple(tensors[name].shape) != (len(numbers),):
+            added = count_text(len(numbers), "number")
             raise UsageError(
-                f"The plan adds {len(numbers)} numbers to {name}, which the model does not have in that shape; "
+                f"The plan adds {added} to {name}, which the model does not have in that shape; "
                 "use the architecture it was made for, and apply a plan once."
             )
     for attribute, (old, _) in plan.attributes.items():
