@@ -1,4 +1,4 @@
-"""Breaks the op rules in one place at a time, and lists the breaks that no test of theirs notices.
+"""Breaks the op rules, and the two files that they share, in one place at a time, and lists the breaks that no test of theirs notices.
 
     python scripts/mutate_rules.py                 # all mutations of all rules; half an hour or so
     python scripts/mutate_rules.py shape.py norm.py
@@ -32,7 +32,8 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-RULES = Path("secateur/couple/rules")
+COUPLE = ROOT / "src" / "secateur" / "couple"
+FILES = sorted([*(COUPLE / "rules").glob("*.py"), COUPLE / "positions.py", COUPLE / "strides.py"])
 TESTS = ["-x", "-q", "-n0", "-p", "no:cacheprovider", str(ROOT / "tests" / "couple" / "test_rules.py")]
 TIMEOUT = 900
 
@@ -126,7 +127,7 @@ class TestsByLine:
 
     def _trace(self, frame: Any, event: str, argument: Any) -> Any:
         path = frame.f_code.co_filename
-        if "couple/rules/" not in path:
+        if "secateur/couple/" not in path:
             return None
         self._lines.add((Path(path).name, frame.f_lineno))
         return self._trace
@@ -182,8 +183,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many to try at a time")
     parser.add_argument("--list", action="store_true", help="only list the mutations")
     options = parser.parse_args()
-    files = sorted((ROOT / "src" / RULES).glob("*.py"))
-    found = [m for file in files if not options.files or file.name in options.files for m in mutations(file)]
+    found = [m for file in FILES if not options.files or file.name in options.files for m in mutations(file)]
     if options.list:
         print(*found, sep="\n")
         return
