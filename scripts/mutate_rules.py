@@ -1,4 +1,4 @@
-"""Breaks the op rules, and the two files that they share, in one place at a time, and lists the breaks that no test of theirs notices.
+"""Breaks the op rules, and two files that they share, in one place at a time, and lists what no test notices.
 
     python scripts/mutate_rules.py                 # all mutations of all rules; half an hour or so
     python scripts/mutate_rules.py shape.py norm.py
