@@ -44,6 +44,9 @@ from secateur.sparse.stored.engine_saving import save_engine as save_engine
 from secateur.studies.group_study import sensitivity as sensitivity
 from secateur.studies.machine.cached import hardware as hardware
 from secateur.studies.machine.hardware_report import HardwareReport as HardwareReport
+from secateur.studies.published.gpu_facts import GpuFact as GpuFact
+from secateur.studies.published.gpu_facts import GpuFacts as GpuFacts
+from secateur.studies.published.gpu_facts import gpu_facts as gpu_facts
 from secateur.surgery.applying import apply as apply
 from secateur.surgery.holding import Hold as Hold
 from secateur.surgery.holding import hold as hold

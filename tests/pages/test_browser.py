@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from secateur.pages.overlay_page import save_overlay_page
+from secateur.pages.published_page import save_published_page
 from secateur.pages.run_page import save_run_page
+from secateur.studies.published.gpu_facts import gpu_facts
 from tests.support.report_runs import evil_report, large_report, real_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -27,7 +29,7 @@ FLAGS = (
     "--disable-component-update --disable-sync"
 ).split()
 PHONE, DESK = {"width": 360, "height": 740}, {"width": 1200, "height": 900}
-PAGES = {"channels": 4, "zeros": 4, "large": 4, "evil": 4, "overlay": 1}
+PAGES = {"channels": 4, "zeros": 4, "large": 4, "evil": 4, "overlay": 1, "published": 0}
 """The pages, and how many charts plotly draws on each."""
 
 
@@ -47,6 +49,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, report in {**reports, **made_up}.items():
         save_run_page(report, folder / f"{name}.html")
     save_overlay_page(reports, folder / "overlay.html", {name: f"{name}.html" for name in reports})
+    save_published_page(gpu_facts(), folder / "published.html")
     return {name: folder / f"{name}.html" for name in PAGES}
 
 
@@ -114,7 +117,7 @@ def test_every_chart_is_drawn_and_nothing_goes_wrong(name: str, visit: Callable[
     assert shown.faults == []
 
 
-@pytest.mark.parametrize("name", ["channels", "large", "overlay"])
+@pytest.mark.parametrize("name", ["channels", "large", "overlay", "published"])
 def test_a_phone_shows_it_without_scrolling_sideways(name: str, visit: Callable[..., Visit], tmp_path: Path) -> None:
     shown = visit(name, PHONE)
     for summary in shown.page.locator("summary").all():
@@ -185,6 +188,21 @@ def test_a_group_tells_about_itself_under_the_mouse_and_the_arrows(visit: Callab
     assert "left alone, because the model's output keeps its shape" in about.inner_text()
     widths = rows.locator(".before").evaluate_all("bars => bars.map(bar => bar.offsetWidth)")
     assert max(widths) > 4 * min(widths) > 0
+
+
+def test_published_speedups_are_filtered_and_drawn_beside_the_line_of_dense(visit: Callable[..., Visit]) -> None:
+    shown = visit("published")
+    rows, count = shown.page.locator(".fact:visible"), shown.page.locator("output")
+    assert (rows.count(), count.inner_text()) == (43, "43 rows")
+    shown.page.get_by_label("Question").select_option("2:4")
+    shown.page.get_by_label("GPU").select_option("A100")
+    assert {row.get_attribute("data-gpu") for row in rows.all()} == {"A100"}
+    shown.page.get_by_label("Batch").select_option("batch 1")
+    assert (rows.count(), count.inner_text()) == (1, "1 row")
+    assert "0.11" in rows.first.inner_text()
+    bar = rows.first.locator(".range").evaluate("bar => [bar.firstChild.offsetLeft, bar.offsetWidth]")
+    assert bar[0] < 0.4 * bar[1], "much slower than dense, whose line is at 69 % of the width"
+    assert shown.faults == []
 
 
 def test_paper_is_light_and_as_wide_as_paper(visit: Callable[..., Visit], tmp_path: Path) -> None:

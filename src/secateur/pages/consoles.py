@@ -1,8 +1,8 @@
-"""Tables and sentences on the console, in 80 columns."""
+"""Tables on the console, in 80 columns."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from secateur.base import printable
 from secateur.bench import NUMBERS, Sheet
+from secateur.pages.printed_lines import print_lines, print_title
 
 _COLOURS = {"faster": "green", "slower": "red", "no different": "yellow", "too noisy": "yellow"}
 
@@ -22,15 +23,6 @@ def print_sheet(sheet: Sheet, console: Console) -> None:
         console.print(as_table(measurement.rows()))
         print_lines(console, measurement.comparison.note_lines)
     print_lines(console, ["", *sheet.notes])
-
-
-def print_title(console: Console, title: str) -> None:
-    console.print(printable(title), style="bold", markup=False, highlight=False)
-
-
-def print_lines(console: Console, lines: Iterable[str], soft_wrap: bool = False) -> None:
-    for line in lines:
-        console.print(printable(line), markup=False, highlight=False, soft_wrap=soft_wrap)
 
 
 def as_table(rows: Sequence[Sequence[str]], numbers: Collection[int] = NUMBERS) -> Table:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from secateur.base import aligned
-from secateur.pages.consoles import print_lines, print_title
 from secateur.pages.hardware_text import (
     Section,
     about_measuring,
@@ -15,7 +14,8 @@ from secateur.pages.hardware_text import (
     hardware_sections,
     product_text,
 )
-from secateur.studies import PARTS, PUBLISHED, Bar, HardwareReport
+from secateur.pages.printed_lines import print_lines, print_title
+from secateur.studies import PARTS, Bar, HardwareReport, gpu_facts, published_claims
 
 GLYPHS = dict(zip(PARTS, "▪█▓▒░╱", strict=True))
 BAR_WIDTH = 48
@@ -31,13 +31,25 @@ def print_hardware(report: HardwareReport, console: Console) -> None:
         print_lines(console, chart, soft_wrap=True)
         print_lines(console, [*about_time(ablation), ""])
     _print_section(console, tensor_cores)
-    if report.tensor_cores.missing:
-        published = [f"- {each.speedup} for {each.what}: {each.source}" for each in PUBLISHED]
-        print_lines(console, ["Published speed-ups, above 1 is faster:", "", *published, ""])
     for section in rest:
         _print_section(console, section)
+    _print_published_answers(console)
     print_title(console, "The verdict\n")
-    print_lines(console, [*(f"- {claim}" for claim in report.claims), ""])
+    published = published_claims()
+    for claim in report.claims:
+        print_lines(console, [f"- {claim}"])
+        if claim.text in published:
+            judged = published[claim.text]
+            print_lines(console, [f"  On GPUs, as published: {judged.verdict.upper()}. {judged.explanation}"])
+    print_lines(console, [""])
+
+
+def _print_published_answers(console: Console) -> None:
+    print_title(console, "On GPUs, as published\n")
+    facts = gpu_facts()
+    for question in facts.questions:
+        print_lines(console, [f"{question[0].upper()}{question[1:]}. {' '.join(facts.answers(question))}"])
+    print_lines(console, ["`secateur hardware --published` shows every row with its source.", ""])
 
 
 def _print_section(console: Console, section: Section) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from secateur.pages.hardware_charts import cost_charts, format_charts, network_chart, side_chart, time_chart
 from secateur.pages.hardware_text import about_measuring, about_time, hardware_sections, product_text
 from secateur.pages.page import save_page
-from secateur.studies import PUBLISHED, HardwareReport
+from secateur.pages.published_page import published_data
+from secateur.studies import HardwareReport, gpu_facts, published_claims
 
 
 def save_hardware_page(report: HardwareReport, path: str | Path) -> None:
@@ -20,5 +21,6 @@ def save_hardware_page(report: HardwareReport, path: str | Path) -> None:
         sections=hardware_sections(report, narrow=False),
         figures=[format_charts(report), [], [side_chart(report), network_chart(report)], cost_charts(report)],
         products=[(product_text(each), time_chart(each), about_time(each)) for each in report.ablations],
-        published=PUBLISHED,
+        published=published_data(gpu_facts()),
+        published_claims=published_claims(),
     )

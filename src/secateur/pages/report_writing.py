@@ -19,16 +19,17 @@ from secateur.loop import Result
 from secateur.pages.gather import report_of, report_of_run, with_sheet
 from secateur.pages.hardware_page import save_hardware_page
 from secateur.pages.overlay_page import save_overlay_page
+from secateur.pages.published_page import save_published_page
 from secateur.pages.run_page import save_run_page
 from secateur.pages.run_report import REPORT_FILE, RunReport, load_report, save_report
 from secateur.pages.sensitivity_page import save_sensitivity_page
-from secateur.studies import HardwareReport
+from secateur.studies import GpuFacts, HardwareReport
 
 PAGE_FILE = "report.html"
 
 
 def report(
-    *what: str | Path | Result | Sensitivity | HardwareReport,
+    *what: str | Path | Result | Sensitivity | HardwareReport | GpuFacts,
     sheet: Sheet | None = None,
     name: str | None = None,
     runtime: str | None = None,
@@ -38,7 +39,7 @@ def report(
 
     Args:
         what: the folder of a finished run, or several to compare: accuracy against latency, with the frontier
-            marked. Or what `prune`, `sensitivity` or `hardware` returned.
+            marked. Or what `prune`, `sensitivity`, `hardware` or `gpu_facts` returned.
         sheet: for runs, what `measure` returned, with the dense model first. The folder of a run keeps it, beside what
             was measured in other runtimes, or with another batch or other threads.
         name: for a run, of its title and of its model on the sheet; by default that of its folder, or "pruned".
@@ -56,6 +57,8 @@ def report(
             save_sensitivity_page(found, page := Path(out or PAGE_FILE))
         case (HardwareReport() as found,):
             save_hardware_page(found, page := Path(out or PAGE_FILE))
+        case (GpuFacts() as facts,):
+            save_published_page(facts, page := Path(out or PAGE_FILE))
         case (str() | Path() as run,):
             own = _report_of_folder(Path(run), name, sheet)
             save_run_page(own, page := Path(out or Path(run, PAGE_FILE)))

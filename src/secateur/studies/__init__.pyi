@@ -22,4 +22,7 @@ from secateur.studies.machine.sparse_formats import KERNELS_IN_FOURS as KERNELS_
 from secateur.studies.machine.sparse_formats import FormatCurve as FormatCurve
 from secateur.studies.machine.structured import SIDES as SIDES
 from secateur.studies.machine.structured import NetworkCut as NetworkCut
-from secateur.studies.machine.tensor_cores import PUBLISHED as PUBLISHED
+from secateur.studies.published.gpu_facts import BATCHES as BATCHES
+from secateur.studies.published.gpu_facts import GpuFacts as GpuFacts
+from secateur.studies.published.gpu_facts import gpu_facts as gpu_facts
+from secateur.studies.published.published_claims import published_claims as published_claims

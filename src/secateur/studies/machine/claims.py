@@ -14,6 +14,12 @@ from secateur.studies.machine.sparse_formats import BATCH_FIRST, IN_BLOCKS, KERN
 from secateur.studies.machine.structured import LayerCut, NetworkCut
 from secateur.studies.machine.tensor_cores import TensorCores
 
+CAN_BE_SLOWER = "A 90 % sparse matrix multiplication can run slower than dense"
+ONLY_TENSOR_CORES = "Only sparse tensor cores handle it"
+HALF = "50 % of the channels removed is about 50 % faster"
+IN_ONE_LAYER = f"{HALF}: in one layer"
+COUNTS_MATTER = "It matters how many channels are kept"
+
 JUDGED_SPARSITY = 0.9
 ABOUT_HALF = (0.4, 0.6)
 """Ratios of time that "about 50 % faster" may mean."""
@@ -57,7 +63,7 @@ def sparse_can_be_slower(curves: Sequence[FormatCurve]) -> Claim:
     )
     if own := [point.timing.ratio for curve, point in at if curve.format == KERNELS]:
         because += f" With secateur's kernels it took {span(own)} × dense."
-    return Claim("A 90 % sparse matrix multiplication can run slower than dense", held, because)
+    return Claim(CAN_BE_SLOWER, held, because)
 
 
 def only_tensor_cores(curves: Sequence[FormatCurve], tensor_cores: TensorCores) -> Claim:
@@ -76,7 +82,7 @@ def only_tensor_cores(curves: Sequence[FormatCurve], tensor_cores: TensorCores) 
         held = True if points and all(point.slower for _, point in points) else None
         most = max((point.sparsity for _, point in points), default=0.0)
         because = f"{here}, no format was faster than dense at any size, up to {percent(most)} zeros."
-    return Claim("Only sparse tensor cores handle it", held, because)
+    return Claim(ONLY_TENSOR_CORES, held, because)
 
 
 def half_the_channels(layers: Sequence[LayerCut], networks: Sequence[NetworkCut]) -> tuple[Claim, Claim]:
@@ -84,16 +90,15 @@ def half_the_channels(layers: Sequence[LayerCut], networks: Sequence[NetworkCut]
     both = [cut.timings["both sides"].ratio for cut in layers]
     halves = [cut for cut in networks if cut.kept == 0.5]
     whole = [cut.timing for cut in halves]
-    text = "50 % of the channels removed is about 50 % faster"
     return (
         Claim(
-            f"{text}: in one layer",
+            IN_ONE_LAYER,
             _together(_within(timing, ABOUT_HALF) for timing in one_side),
             f"Without half of its inputs or outputs, a layer takes {span(t.ratio for t in one_side)} of the time; "
             f"without half of both, as when its neighbours are cut as well, {span(both)}.",
         ),
         Claim(
-            f"{text}: in whole networks",
+            f"{HALF}: in whole networks",
             _together(_within(timing, ABOUT_HALF) for timing in whole),
             f"Without half of its channels, a network takes {span(t.ratio for t in whole)} of the time, with "
             f"{span(cut.macs_ratio for cut in halves)} of the MACs{_extremes(halves)}.",
@@ -123,7 +128,6 @@ def linear_speedup(networks: Sequence[NetworkCut]) -> tuple[Claim, Claim]:
 
 def counts_matter(curves: Sequence[CountCurve]) -> Claim:
     """Not a saying, but what a cut to odd numbers runs into."""
-    text = "It matters how many channels are kept"
     noise = {curve: abs(curve.control.ratio - 1) for curve in curves}
     picky = [
         each for each in curves if each.multiple_of > 1 and max(each.penalties.values()) > 1 + TOLERANCE + noise[each]
@@ -139,7 +143,7 @@ def counts_matter(curves: Sequence[CountCurve]) -> Claim:
         because = f"Rounding the counts would save less than {percent(TOLERANCE)} per MAC."
     else:
         because = f"No penalty is beyond the noise, and the noise floor is above {percent(TOLERANCE)}."
-    return Claim(text, held, because)
+    return Claim(COUNTS_MATTER, held, because)
 
 
 def span(values: Iterable[float]) -> str:

@@ -1,4 +1,4 @@
-"""2:4 weights on sparse tensor cores: measured where a GPU has them; elsewhere what is missing, and what others saw.
+"""2:4 weights on sparse tensor cores: measured where a GPU has them; elsewhere what is missing.
 
 No GPU has run the measurement yet; it is tested up to the call of the kernel.
 """
@@ -16,33 +16,6 @@ SHAPES = ((4096, 4096, 1), (4096, 4096, 64), (4096, 4096, 4096), (3072, 10240, 3
 """Outputs, inputs and rows of the batch: a single row, where 2:4 is said to lose, up to large products."""
 FIRST_CAPABILITY = (8, 0)
 SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class Published:
-    speedup: str
-    what: str
-    source: str
-
-
-_TUTORIAL = "https://docs.pytorch.org/tutorials/advanced/semi_structured_sparse.html"
-PUBLISHED = (
-    Published("2", "the arithmetic alone, by design of the hardware", "https://arxiv.org/abs/2104.08378"),
-    Published("1.38", "a 3072 × 10240 weight with 3072 rows, float16, A100", _TUTORIAL),
-    Published("1.14–1.23", "BERT-base at batch 16–256, and 0.71 at batch 4; float16, A100", _TUTORIAL),
-    Published(
-        "1.10",
-        "Segment Anything (ViT-h) with 2:4 in its MLPs, bfloat16, A100",
-        "https://github.com/pytorch/ao/blob/main/torchao/sparsity/README.md",
-    ),
-    Published(
-        "1.03–1.04",
-        "Inception v3 in TensorRT at batch 32–128, and 0.81 at 256; float16, A6000",
-        "https://github.com/NVIDIA/TensorRT/issues/2310",
-    ),
-    Published("0.11", "a 4096 × 4096 weight with a single row", "https://github.com/pytorch/pytorch/issues/111339"),
-)
-"""By how much others saw 2:4 weights speed things up, from most to least."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What others have measured on GPUs and published."""
