@@ -24,7 +24,7 @@ def hardware(
         typer.Option(
             "--html",
             "-o",
-            help="The file for the page with the charts.  [default: secateur-hardware.html; none with --published]",
+            help="The file for the page with the charts; secateur-hardware.html unless --published is given.",
             dir_okay=False,
         ),
     ] = None,
