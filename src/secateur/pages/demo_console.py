@@ -6,7 +6,8 @@ from rich.console import Console
 
 from secateur.bench import Timing
 from secateur.loop import Result
-from secateur.pages.consoles import as_table, print_lines
+from secateur.pages.consoles import as_table
+from secateur.pages.printed_lines import print_lines
 from secateur.studies import LATENCY_BATCH, SHARE, Demo, Version
 
 _HEAD = (
