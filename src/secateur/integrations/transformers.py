@@ -88,10 +88,10 @@ class PruningCallback(TrainingCut, TrainerCallback):
         self.pruner = self.attach(
             model, optimizer, state.max_steps, lambda planned, step: self._told.append(left_by(planned)), resumed
         )
-        self._tell(state)
+        self._tell(state, control)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
-        self._tell(state)
+        self._tell(state, control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any) -> None:
         if self.pruner is not None and state.is_world_process_zero:
@@ -128,13 +128,15 @@ class PruningCallback(TrainingCut, TrainerCallback):
             raise UsageError("The weights that were loaded lack the zeros of the masks; load both from one checkpoint.")
         return found
 
-    def _tell(self, state: TrainerState) -> None:
+    def _tell(self, state: TrainerState, control: TrainerControl) -> None:
         told, self._told = self._told, []
+        should_log = control.should_log
         for numbers in told:
             if self.log is not None:
                 self.log(numbers)
             else:
                 state.log_history.append({**numbers, "step": state.global_step})
+        control.should_log = should_log  # the Trainer takes any log for that of the loss, which is still to come
 
 
 def _folder(args: TrainingArguments, state: TrainerState) -> Path:
