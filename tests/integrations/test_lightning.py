@@ -1,7 +1,9 @@
 """The callback in the real Trainer of Lightning, under both of its names."""
 
 import importlib
+import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -238,6 +241,25 @@ def test_what_cannot_work_is_refused_before_the_first_step(tmp_path: Path) -> No
         assert_same(module.model, trained_convnet())
     with pytest.raises(UsageError, match="give the Trainer max_epochs or max_steps"):
         trainer_of(tmp_path, PruningCallback(0.8), max_steps=-1, max_epochs=-1).fit(Plain(), data())
+
+
+@pytest.fixture
+def ddp() -> Iterator[Callable[[], DDPStrategy]]:
+    """Lightning leaves its process group, and the variables for it, behind."""
+    before = dict(os.environ)
+    yield lambda: DDPStrategy(process_group_backend="gloo")
+    os.environ.clear()
+    os.environ.update(before)
+    torch.distributed.destroy_process_group()
+
+
+def test_zeros_are_held_under_ddp_where_channels_are_refused(tmp_path: Path, ddp: Callable[[], DDPStrategy]) -> None:
+    pruning, module = PruningCallback(Zeros(0.8)), Kept()
+    with pytest.raises(UsageError, match="while several processes train the model"):
+        trainer_of(tmp_path, PruningCallback(Channels(0.5)), strategy=ddp(), devices=1).fit(module, data())
+    trainer_of(tmp_path, pruning, strategy=ddp(), devices=1).fit(module, data())
+    assert pruning.pruner is not None
+    assert_zero(module, pruning.pruner.masks)
 
 
 def test_a_second_training_does_not_cut_again(tmp_path: Path) -> None:

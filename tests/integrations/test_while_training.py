@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import secateur
 from secateur import Channels, Target, UsageError, Zeros, prune_while_training
+from tests.support.forked import run_ranks
 from tests.support.models import ConvNet, blobs, trained_convnet
 
 STEPS = 20
@@ -255,3 +256,8 @@ def test_a_cut_of_channels_is_refused_where_several_processes_train(tmp_path: Pa
         assert zeros_of(model.module) == round(0.8 * 4512)
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_two_processes_prune_alike_with_ddp_and_fsdp(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "scripts" / "distributed_while_training.py"
+    assert run_ranks(script, processes=2, folder=tmp_path).count("pruned alike") == 2
