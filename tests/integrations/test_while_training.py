@@ -9,6 +9,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
@@ -254,6 +255,9 @@ def test_a_cut_of_channels_is_refused_where_several_processes_train(tmp_path: Pa
         with prune_while_training(model, optimizer, Zeros(0.8), steps=STEPS, schedule="gradual"):
             train(model, optimizer, batches())
         assert zeros_of(model.module) == round(0.8 * 4512)
+        flattened = FullyShardedDataParallel(trained_convnet(), device_id=torch.device("cpu"), use_orig_params=True)
+        with pytest.raises(UsageError, match="FSDP version 1 flattens the weights"):
+            prune_while_training(flattened, adam(flattened), Zeros(0.8), steps=STEPS)
     finally:
         torch.distributed.destroy_process_group()
 
