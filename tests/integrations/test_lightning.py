@@ -36,6 +36,8 @@ class Body:
     def training_step(self, batch: list[Tensor], index: int) -> Tensor:
         return F.cross_entropy(self.model(batch[0]), batch[1])
 
+    def validation_step(self, batch: list[Tensor], index: int) -> None: ...
+
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.model.parameters(), 1e-2, weight_decay=0.1)
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
@@ -182,6 +184,17 @@ def test_a_damaged_plan_in_a_checkpoint_is_refused_and_changes_nothing(damage: A
     assert module.model.conv.out_channels == 8
 
 
+def test_a_checkpoint_of_an_unpruned_training_is_tested_but_not_gone_on_from(tmp_path: Path) -> None:
+    module = Kept()
+    trainer = trainer_of(tmp_path, max_steps=2)
+    trainer.fit(module, data(32))
+    trainer.save_checkpoint(tmp_path / "dense.ckpt")
+    pruned = trainer_of(tmp_path, PruningCallback(Zeros(0.8)))
+    pruned.validate(module, data(32), ckpt_path=str(tmp_path / "dense.ckpt"), verbose=False)
+    with pytest.raises(UsageError, match="says nothing of pruning"):
+        pruned.fit(module, data(32), ckpt_path=str(tmp_path / "dense.ckpt"))
+
+
 def test_the_other_package_takes_the_callback_as_well(tmp_path: Path) -> None:
     other = pytest.importorskip("pytorch_lightning")
 
@@ -274,6 +287,6 @@ def test_without_the_library_one_sentence_says_what_to_install(monkeypatch: pyte
     for package in ("lightning", "lightning.pytorch", "pytorch_lightning"):
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, "secateur.integrations.lightning")
-    with pytest.raises(UsageError, match=r"needs pytorch_lightning: pip install lightning\.$"):
+    with pytest.raises(UsageError, match=r"needs lightning: pip install lightning\.$"):
         importlib.import_module("secateur.integrations.lightning")
     assert lightning is not None

@@ -22,7 +22,7 @@ except ModuleNotFoundError:
     try:
         from pytorch_lightning import Callback
     except ModuleNotFoundError as error:
-        raise UsageError(f"The callback for Lightning needs {error.name}: pip install lightning.") from error
+        raise UsageError("The callback for Lightning needs lightning: pip install lightning.") from error
 
 PLAN_KEY, STATE_KEY = "secateur_plan", "secateur_state"
 """Of a Lightning checkpoint."""
@@ -66,6 +66,7 @@ class PruningCallback(TrainingCut, Callback):
         self._resumed: PruningState | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._resumed = None
         if stage == "fit" and not isinstance(self.cut, Zeros) and not isinstance(pl_module, KeepsCuts):
             raise UsageError(
                 f"{type(pl_module).__name__} could not load its checkpoints once it is cut; make KeepsCuts of "
@@ -73,12 +74,13 @@ class PruningCallback(TrainingCut, Callback):
             )
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        if STATE_KEY not in checkpoint:
-            raise UsageError("The checkpoint says nothing of pruning; load it with load_from_checkpoint, and fit anew.")
-        self._resumed = PruningState.from_dict(checkpoint[STATE_KEY])
+        if STATE_KEY in checkpoint:
+            self._resumed = PruningState.from_dict(checkpoint[STATE_KEY])
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        resumed, self._resumed = self._resumed, None
+        resumed = self._resumed
+        if resumed is None and trainer.ckpt_path:
+            raise UsageError("The checkpoint says nothing of pruning; load it with load_from_checkpoint, and fit anew.")
         if resumed is None and self.pruner is not None and self.pruner.module is pl_module:
             raise UsageError("This callback has pruned the module in an earlier training; fit it without it.")
         if len(trainer.optimizers) != 1:

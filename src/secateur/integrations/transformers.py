@@ -120,8 +120,8 @@ class PruningCallback(TrainingCut, TrainerCallback):
             folder = _folder(args, state)
             if not (folder / STATE_FILE).exists():
                 raise UsageError(
-                    f"There is no {folder / STATE_FILE} to go on pruning from; call restore(model, folder) of the "
-                    "callback with the folder of the checkpoint, before the training."
+                    f"There is no {folder / STATE_FILE} to go on pruning from; resume from a checkpoint that has one, "
+                    "and call restore(model, folder) of the callback first if it is outside of output_dir."
                 )
             found = PruningState.load(folder)
         if found.masks is not None and _revived(model, found.masks):
