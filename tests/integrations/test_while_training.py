@@ -68,6 +68,7 @@ def test_gradual_zeros_follow_the_cubic_ramp_and_are_held_in_between() -> None:
     assert pruning.masks is not None
     assert zeros_of(model) == pruning.masks.zeros
     train(model, optimizer, batches(1))
+    pruning.release()
     assert zeros_of(model) < pruning.masks.zeros, "released, the weights move again"
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from torch import distributed, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from secateur.base import SecateurWarning, UsageError, uninterrupted, unwrap
 from secateur.integrations.pruning_state import PruningState
@@ -58,7 +59,8 @@ class TrainingPruner:
             if state is None:
                 _require_effect(pruner.check(self))
             self._cut_if_due()
-            self._hook = self._optimizer.register_step_post_hook(self._after_step)  # behind that of the hold
+            self._hook: RemovableHandle | None  # behind that of the hold
+            self._hook = self._optimizer.register_step_post_hook(self._after_step)
         except BaseException:
             if self._hold is not None:
                 self._hold.release()
@@ -89,7 +91,10 @@ class TrainingPruner:
     def release(self) -> None:
         """Ends it. What is pruned stays pruned, also where an error or Ctrl-C came in the middle of a step."""
         with uninterrupted():
+            if self._hook is None:  # what happened to the model later is not ours
+                return
             self._hook.remove()
+            self._hook = None
             if self._hold is not None:
                 self._hold.release()
             if self.masks is not None:
