@@ -270,6 +270,15 @@ def test_the_api_page_has_every_public_name() -> None:
     assert sorted(shown) == sorted(set(secateur.__all__) - {"__version__"})
 
 
+def test_the_api_page_says_which_modules_below_the_top_are_public() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    trainers = [
+        file.stem for file in (SOURCE / "integrations").glob("*.py") if "class PruningCallback" in file.read_text()
+    ]
+    expected = {"examples", *(f"integrations.{name}" for name in trainers)}
+    assert set(re.findall(r"^::: secateur\.([\w.]+)\.\w+$", text, re.MULTILINE)) == expected
+
+
 def test_the_architecture_page_names_rooms_files_and_registries_that_are_there() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE) == ROOMS

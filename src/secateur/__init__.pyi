@@ -23,6 +23,8 @@ from secateur.formats.exported import Int8 as Int8
 from secateur.formats.exporting import export as export
 from secateur.formats.two_of_four import check_pattern as check_pattern
 from secateur.formats.two_of_four import to_semi_structured as to_semi_structured
+from secateur.integrations.training_pruner import TrainingPruner as TrainingPruner
+from secateur.integrations.while_training import prune_while_training as prune_while_training
 from secateur.loop.pruning import prune as prune
 from secateur.loop.pruning import train as train
 from secateur.loop.recipe import Recipe as Recipe

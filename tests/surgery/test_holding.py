@@ -236,3 +236,22 @@ def test_the_model_carries_no_trace_of_the_hold(convnet: ConvNet) -> None:
         assert all(p._backward_hooks is None for p in convnet.parameters())
         copy.deepcopy(convnet)
         copy.deepcopy(optimizer.state_dict())
+
+
+def test_other_masks_take_the_place_of_those_in_force() -> None:
+    model = ConvNet()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2, weight_decay=0.1)
+    warm_up(model, optimizer)
+    first = secateur.plan_weights(model, 0.5)
+    with secateur.hold(model, first, optimizer) as held:
+        warm_up(model, optimizer, 3)
+        second = secateur.plan_weights(model, 0.8, previous=first)
+        held.update(second)
+        assert held.masks is second
+        assert revived(model, second) == 0, "at once"
+        warm_up(model, optimizer, 3)
+        assert revived(model, second) == 0
+        with pytest.raises(secateur.UsageError, match="which this model lacks"):
+            held.update(secateur.plan_weights(torch.nn.Sequential(torch.nn.Linear(4, 4)), 0.5))
+        warm_up(model, optimizer, 3)
+    assert revived(model, second) == 0, "masks that do not fit change nothing"

@@ -29,7 +29,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from secateur.base import tensors_in
 from secateur.capture.expressions import is_traced
 
-_FOREIGN = frozenset((*sys.stdlib_module_names, "torch", "numpy"))
+_TRAINERS = ("lightning", "pytorch_lightning")  # from a module of theirs, all of their code is in reach
+_FOREIGN = frozenset((*sys.stdlib_module_names, "torch", "numpy", *_TRAINERS))
 _WRITES = frozenset(("setdefault", "update"))
 _DATA = frozenset((bool, int, float, str, type(None), tuple, list, dict, set, OrderedDict))
 _NO_SIZES = (bool, float, str, bytes, type(None), torch.dtype, torch.device)

@@ -95,11 +95,7 @@ def make_agenda(
     epoch_batches: int,
     repairs: bool = False,
 ) -> Agenda:
-    require_one_of("schedule", schedule, ("one-shot", "iterative", "gradual"))
-    if not isinstance(cuts, int) or cuts < 1:
-        raise UsageError(f"cuts is {cuts!r}; give the number of cuts of the iterative schedule, 1 or more.")
-    if schedule != "iterative" and cuts != DEFAULT_CUTS:
-        raise UsageError(f'cuts belongs to schedule="iterative", and this one is {schedule!r}; leave it out.')
+    require_cuts(schedule, cuts)
     if schedule == "gradual" and finetune_epochs == 0:
         raise UsageError("The gradual schedule prunes while it fine-tunes; give finetune some epochs.")
     recoveries = cuts if schedule == "iterative" else 1
@@ -125,6 +121,25 @@ def make_training_agenda(epochs: float, epoch_batches: int) -> Agenda:
     batches = _batches(epochs, epoch_batches)
     stops = tuple(_epochs("train", "train", batches, epoch_batches, 0, {}))
     return Agenda(stops or (Check("before"),), epoch_batches)
+
+
+def cut_steps(schedule: Schedule, cuts: int, steps: int, start: float, end: float) -> dict[int, float]:
+    """After how many steps of somebody else's loop to cut, and how far, between two shares of the training."""
+    first, last = round(start * steps), round(end * steps)
+    if schedule == "one-shot":
+        return {first: 1.0}
+    most = last - first + 1
+    if schedule == "iterative" and cuts > most:
+        raise UsageError(f"There are {most} steps between start and end, and {cuts} cuts; train longer, or cut less.")
+    return _spread(min(RAMP_CUTS, most) if schedule == "gradual" else cuts, first, last)
+
+
+def require_cuts(schedule: Schedule, cuts: int) -> None:
+    require_one_of("schedule", schedule, ("one-shot", "iterative", "gradual"))
+    if not isinstance(cuts, int) or cuts < 1:
+        raise UsageError(f"cuts is {cuts!r}; give the number of cuts of the iterative schedule, 1 or more.")
+    if schedule != "iterative" and cuts != DEFAULT_CUTS:
+        raise UsageError(f'cuts belongs to schedule="iterative", and this one is {schedule!r}; leave it out.')
 
 
 def default_epochs(original_epochs: float | None) -> tuple[float, str]:
@@ -164,8 +179,11 @@ def _batches(epochs: float, epoch_batches: int) -> int:
 def _ramp(batches: int) -> dict[int, float]:
     """Evenly spaced cuts, by batch, the last one with a quarter of the steps still to go."""
     last = max(0, math.ceil(RAMP_SHARE * batches) - 1)
-    cuts = min(RAMP_CUTS, last + 1)
-    return {round(i * last / max(1, cuts - 1)): (i + 1) / cuts for i in range(cuts)}
+    return _spread(min(RAMP_CUTS, last + 1), 0, last)
+
+
+def _spread(cuts: int, first: int, last: int) -> dict[int, float]:
+    return {first + round(i * (last - first) / max(1, cuts - 1)): (i + 1) / cuts for i in range(cuts)}
 
 
 def _epochs(

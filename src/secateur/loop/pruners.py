@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
+
+from torch import nn
 
 from secateur.base import SecateurWarning, UsageError
 from secateur.channels import NothingToCut, SlowCounts, plan_channels, require_runtime
@@ -16,6 +18,19 @@ from secateur.loop.state import State
 from secateur.loop.tuner import Tuner
 from secateur.plans import Channels, Masks, Plan, Request, Schedule, Target, Zeros
 from secateur.weights import NofM, parse_pattern, plan_weights
+
+Planned = TypeVar("Planned", bound=Masks | Plan)
+
+
+class Trained(Protocol):
+    """A model that somebody trains: the `Tuner`, or a loop that is not ours."""
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    def agree(self, plan: Planned) -> Planned: ...
+
+    def gradients(self) -> AbstractContextManager[None]: ...
 
 
 class Pruner:
@@ -41,7 +56,7 @@ class Pruner:
         if self._example_inputs is None and not isinstance(self.request, Zeros):
             self._example_inputs = tuner.example_inputs()
 
-    def check(self, tuner: Tuner) -> None:
+    def check(self, tuner: Trained) -> Masks | Plan:
         """Plans once on the model as it is, so that a call that cannot work fails before it has cost hours."""
         request = self.request
         if request.score == "taylor":
@@ -56,19 +71,17 @@ class Pruner:
         with warnings.catch_warnings():
             if self.trains_first:
                 warnings.simplefilter("ignore", SecateurWarning)  # the weights are not final
-            self._checked = request, self._plan(tuner, request, State(), show=False, final=final)
+            planned = self._plan(tuner, request, State(), show=False, final=final)
+        if not self.trains_first:
+            self._checked = request, planned
+        return planned
 
     def prune(self, tuner: Tuner, state: State, progress: float, show: bool, repairer: Repairer | None) -> State:
         """Ranks and prunes up to `progress` (0 to 1) of the way to the final amount. A search may `show` its steps, and
         a repairer gets the model as it was."""
-        request = self.request.at(progress, self.schedule, state.plan)
-        try:
-            planned = self._planned(tuner, request, state, show, final=progress >= 1)
-        except NothingToCut:
-            if progress >= 1 and state.plan is None:
-                raise
-            return state  # so small a part of the amount removes no whole channel; the next part will
-        agreed = tuner.agree(planned)
+        agreed = self.planned(tuner, state, progress, show)
+        if agreed is None:
+            return state
         histogram = weight_histogram(tuner.module, agreed) if progress >= 1 else state.histogram
         if repairer is not None:
             repairer.remember(tuner, state, agreed)
@@ -78,13 +91,25 @@ class Pruner:
         tuner.cut(agreed)
         return replace(state, plan=state.plan.then(agreed) if state.plan else agreed, histogram=histogram)
 
-    def _planned(self, tuner: Tuner, request: Request, state: State, show: bool, final: bool) -> Masks | Plan:
-        if state.untouched and self._checked is not None and self._checked[0] == request:
-            return self._checked[1]
+    def planned(self, tuner: Trained, state: State, progress: float, show: bool) -> Masks | Plan | None:
+        """What every process cuts to get so far; None where so small a part of the amount removes no whole channel, and
+        the next part will."""
+        request = self.request.at(progress, self.schedule, state.plan)
+        try:
+            return tuner.agree(self._planned(tuner, request, state, show, final=progress >= 1))
+        except NothingToCut:
+            if progress >= 1 and state.plan is None:
+                raise
+            return None
+
+    def _planned(self, tuner: Trained, request: Request, state: State, show: bool, final: bool) -> Masks | Plan:
+        checked, self._checked = self._checked, None
+        if state.untouched and checked is not None and checked[0] == request:
+            return checked[1]
         with tuner.gradients() if request.score == "taylor" else nullcontext():
             return self._plan(tuner, request, state, show, final)
 
-    def _plan(self, tuner: Tuner, request: Request, state: State, show: bool, final: bool) -> Masks | Plan:
+    def _plan(self, tuner: Trained, request: Request, state: State, show: bool, final: bool) -> Masks | Plan:
         if isinstance(request, Zeros):
             return plan_weights(tuner.module, request, previous=state.masks)
         previous = state.plan if isinstance(request, Channels) else None

@@ -7,8 +7,10 @@ from secateur.surgery.config_search import config_numbers as config_numbers
 from secateur.surgery.config_search import expressed_config as expressed_config
 from secateur.surgery.cutting import cut as cut
 from secateur.surgery.cutting import named_tensors as named_tensors
+from secateur.surgery.cutting import require_own as require_own
 from secateur.surgery.holding import Hold as Hold
 from secateur.surgery.holding import hold as hold
+from secateur.surgery.holding import stepping_optimizer as stepping_optimizer
 from secateur.surgery.proof.absence import Operation as Operation
 from secateur.surgery.proof.dry_run import dry_run_if_possible as dry_run_if_possible
 from secateur.surgery.proof.float64 import DecomposingMode as DecomposingMode

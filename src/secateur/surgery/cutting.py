@@ -29,7 +29,7 @@ def cut(model: nn.Module, plan: Plan, optimizer: Optimizer | None = None) -> Non
     tensors = named_tensors(module)
     require_fit(module, tensors, plan)
     if optimizer is not None:
-        _require_own(optimizer, module)
+        require_own(optimizer, module)
     with uninterrupted(), _undone_on_error() as undo:
         for name, numbers in (plan.folded or {}).items():
             _add(tensors[name], numbers, undo)
@@ -68,7 +68,7 @@ def cut_state(optimizer: Optimizer, cuts: dict[Tensor, TensorCut]) -> None:
     optimizer.state.update(carried)
 
 
-def _require_own(optimizer: object, module: nn.Module) -> None:
+def require_own(optimizer: object, module: nn.Module) -> None:
     if not isinstance(optimizer, Optimizer):
         raise UsageError(f"The optimizer is a {type(optimizer).__name__}; pass the torch optimizer of the model.")
     if isinstance(optimizer, torch.optim.LBFGS):

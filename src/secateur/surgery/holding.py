@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from secateur.base import SecateurWarning, uninterrupted
+from secateur.base import SecateurWarning, UsageError, uninterrupted
 from secateur.plans import Masks
 from secateur.surgery.zeroing import pruned_positions, zero
 
@@ -27,7 +27,8 @@ class Hold:
 
     def __init__(self, model: nn.Module, masks: Masks, optimizer: Optimizer) -> None:
         self.masks = masks
-        self._optimizer = _stepping_optimizer(optimizer)
+        self._model = model
+        self._optimizer = stepping_optimizer(optimizer)
         self._held = pruned_positions(model, masks)
         self._warn_if_foreign()
         try:
@@ -38,6 +39,14 @@ class Hold:
             if hook := vars(self).get("_hook"):
                 hook.remove()
             raise
+
+    def update(self, masks: Masks) -> None:
+        """Puts other masks in the place of those in force, at once and after every step from here on."""
+        held = pruned_positions(self._model, masks)
+        with uninterrupted():
+            self.masks, self._held = masks, held
+            self._enforce()
+        self._warn_if_foreign()
 
     def release(self) -> None:
         """Lets the optimizer move the weights again."""
@@ -98,10 +107,13 @@ def hold(model: nn.Module, masks: Masks, optimizer: Optimizer) -> Hold:
     return Hold(model, masks, optimizer)
 
 
-def _stepping_optimizer(optimizer: Optimizer) -> Optimizer:
+def stepping_optimizer(optimizer: Any) -> Optimizer:
     """The optimizer whose hooks run: accelerate's wrapper has none, and steps the one inside."""
     accelerate = sys.modules.get("accelerate.optimizer")  # where nobody has imported it, nothing is wrapped
     if accelerate is not None and isinstance(optimizer, accelerate.AcceleratedOptimizer):
-        inner: Optimizer = optimizer.optimizer
-        return inner
+        optimizer = optimizer.optimizer
+    if not isinstance(optimizer, Optimizer):  # DeepSpeed's own, for example
+        raise UsageError(
+            f"The optimizer is a {type(optimizer).__name__}, whose steps cannot be followed; use one of torch.optim."
+        )
     return optimizer
