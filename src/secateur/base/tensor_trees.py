@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+_PLAIN = frozenset((bool, int, float, str, type(None)))
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Those of `model(*args, **kwargs)`."""
 
@@ -30,7 +32,8 @@ def tensors_by_path(tree: Any, objects: bool = True, path: str = "", depth: int 
         return
     elif objects or isinstance(tree, list | tuple | set | frozenset | Mapping):
         for name, item in _parts_of(tree):
-            yield from tensors_by_path(item, objects, f"{path}.{name}" if path else str(name), depth - 1)
+            if type(item) not in _PLAIN:  # most are, and a generator for each would take its time
+                yield from tensors_by_path(item, objects, f"{path}.{name}" if path else str(name), depth - 1)
 
 
 def _parts_of(tree: Any) -> Iterable[tuple[Any, Any]]:

@@ -14,6 +14,7 @@ start: they stay in the columns, so that it can be told how many of them a compu
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -286,13 +287,13 @@ def _packed(rows: Iterable[Ids], length: int) -> Axis:
     return np.stack(packed) if packed else fixed_axis(length)
 
 
-def _some(numbers: np.ndarray) -> bool:
+def _some(numbers: NDArray[Any]) -> bool:
     """As `any`, which takes four times as long for so few."""
     return bool(np.count_nonzero(numbers))
 
 
-def _every(numbers: np.ndarray) -> bool:
-    return np.count_nonzero(numbers) == numbers.size
+def _every(numbers: NDArray[Any]) -> bool:
+    return bool(np.count_nonzero(numbers) == numbers.size)
 
 
 def _parts(*rows: Ids) -> int:
