@@ -79,8 +79,8 @@ def copy_of_model(model: Model, otherwise: str = "") -> Model:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The whole model in evaluation mode."""
-    with flags_restored(model):
-        if any(module.training for module in model.modules()):
+    with flags_restored(model) as flags:
+        if any(flags):
             model.eval()
         yield
 
@@ -88,18 +88,20 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def training(model: nn.Module) -> Iterator[None]:
     """Training mode; a model of which only parts are in evaluation mode keeps them so: its author froze them."""
-    with flags_restored(model):
-        if not any(module.training for module in model.modules()):
+    with flags_restored(model) as flags:
+        if not any(flags):
             model.train()
         yield
 
 
 @contextmanager
-def flags_restored(*models: nn.Module) -> Iterator[None]:
-    flags = [(module, module.training) for model in models for module in model.modules()]
+def flags_restored(*models: nn.Module) -> Iterator[list[bool]]:
+    """Yields whether each module is in training mode."""
+    modules = [module for model in models for module in model.modules()]
+    flags = [module.training for module in modules]
     try:
-        yield
+        yield flags
     finally:
-        for module, flag in flags:
+        for module, flag in zip(modules, flags, strict=True):
             if module.training is not flag:
                 module.training = flag

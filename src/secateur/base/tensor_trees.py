@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+_PLAIN = frozenset((bool, int, float, str, type(None)))
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Those of `model(*args, **kwargs)`."""
 
@@ -28,16 +30,17 @@ def tensors_by_path(tree: Any, objects: bool = True, path: str = "", depth: int 
         yield path, tree
     elif depth == 0 or tree is None or isinstance(tree, str | bytes | int | float | type | nn.Module):
         return
-    elif objects or isinstance(tree, Mapping | list | tuple | set | frozenset):
+    elif objects or isinstance(tree, list | tuple | set | frozenset | Mapping):
         for name, item in _parts_of(tree):
-            yield from tensors_by_path(item, objects, f"{path}.{name}" if path else str(name), depth - 1)
+            if type(item) not in _PLAIN:  # most are, and a generator for each would take its time
+                yield from tensors_by_path(item, objects, f"{path}.{name}" if path else str(name), depth - 1)
 
 
 def _parts_of(tree: Any) -> Iterable[tuple[Any, Any]]:
-    if isinstance(tree, Mapping):
-        return tree.items()
     if isinstance(tree, list | tuple | set | frozenset):
         fields = getattr(tree, "_fields", ())
         return zip(fields if len(fields) == len(tree) else range(len(tree)), tree, strict=True)
+    if isinstance(tree, Mapping):
+        return tree.items()
     slots = [name for kind in type(tree).__mro__ for name in getattr(kind, "__slots__", ())]
     return {**{name: getattr(tree, name, None) for name in slots}, **getattr(tree, "__dict__", {})}.items()

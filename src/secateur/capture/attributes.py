@@ -81,11 +81,12 @@ def _is_config(value: object) -> bool:
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Whatever the pass stores on a module, such as a cache, is gone afterwards, and what it replaced is back."""
-    modules = list(model.modules())
-    holders = [holder for module in modules for holder in _holders(module)]
+    kept = [item for module in model.modules() for item in (*vars(module).values(), vars(module))]
+    # Parameters, buffers, submodules, hooks, caches that are dicts, and attributes.
+    holders = [item for item in kept if isinstance(item, dict)]
     empty = [holder for holder in holders if not holder]  # most of them: hooks of kinds that nobody uses
     before = [(holder, dict(holder)) for holder in holders if holder]
-    lists = [(held, list(held)) for module in modules for held in vars(module).values() if type(held) is list]
+    lists = [(item, list(item)) for item in kept if type(item) is list]
     try:
         yield
     finally:
@@ -106,11 +107,6 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 def same_items(now: dict[Any, Any], then: dict[Any, Any]) -> bool:
     """Whether two dicts hold the very same objects, in the same order."""
     return len(now) == len(then) and all(map(is_, now.values(), then.values())) and list(now) == list(then)
-
-
-def _holders(module: nn.Module) -> list[dict[Any, Any]]:
-    """Where a module keeps things: parameters, buffers, submodules, hooks, caches that are dicts, and attributes."""
-    return [*(held for held in vars(module).values() if isinstance(held, dict)), vars(module)]
 
 
 def read_attribute(model: nn.Module, attribute: Attribute) -> int | None:

@@ -53,8 +53,9 @@ def caches_apart(model: nn.Module) -> Iterator[None]:
 
 def forget_results_of(model: nn.Module) -> None:
     """Empties each cache of a method that was called on a part of the model: its results are of another size."""
-    parts = {id(module) for module in model.modules()}
-    for *_, cache in _Search(model).places():
+    search = _Search(model)
+    parts = {id(module) for module in search.modules}
+    for *_, cache in search.places():
         keys = [key for held in gc.get_referents(cache) if type(held) is dict for key in tuple(held)]
         if isinstance(cache, _lru_cache_wrapper) and any(_holds(key, parts) for key in keys):
             cache.cache_clear()
@@ -77,9 +78,10 @@ class _Search:
         self._names = {"forward", "__call__"}
         self._members: dict[str, list[type]] = {}
         self._functions: list[FunctionType] = []
-        for kind in {type(module) for module in model.modules()}:
+        self.modules = list(model.modules())
+        for kind in {type(module) for module in self.modules}:
             self._reach_class(kind)
-        for module in model.modules():
+        for module in self.modules:
             for name, held in list(vars(module).items()):
                 if type(held) not in _DATA:
                     self._reach(vars(module), name, held)

@@ -63,6 +63,8 @@ def within_reach(
 ) -> Iterator[tuple[str, int, int]]:
     """For each module with tensors that no pass read, the values, by index, and their axes that those could meet: what
     the code of the modules around it holds, along any axis of a length that they have."""
+    if not unread:
+        return
     held = {module: set(indices) for module, indices in visible.items()}
     shapes: dict[int, tuple[int, ...]] = {}
     for call in calls:

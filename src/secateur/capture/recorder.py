@@ -38,6 +38,8 @@ class Operator:
     """By the names of all arguments, in order."""
     written: tuple[int, ...]
     """The positions of arguments that the operator writes to."""
+    training: int | None
+    """The position of the flag without which it writes to none."""
     pointwise: bool
     looks: bool
     """Whether it tells Python values, or makes a result whose shape they decide."""
@@ -51,16 +53,19 @@ def operator(op: Any) -> Operator:
     name = op._schema.name.removeprefix("aten::")  # others keep their namespace: `mylib::sum` may be anything
     # The statistics of a batch norm are written to without the schema saying so.
     statistics = ("running_mean", "running_var") if "batch_norm" in name else ()
-    written = (
+    written = tuple(
         i
         for i, argument in enumerate(arguments)
         if argument.name in statistics or (argument.alias_info and argument.alias_info.is_write)
     )
+    only_statistics = "::" not in name and all(arguments[i].name in statistics for i in written)
+    training = (i for i, argument in enumerate(arguments) if only_statistics and argument.name == "training")
     viewed = (argument.name for argument in arguments if argument.alias_info and not argument.alias_info.is_write)
     return Operator(
         name,
         {argument.name: argument.default_value for argument in arguments},
-        tuple(written),
+        written,
+        next(training, None),
         torch.Tag.pointwise in op.tags,
         name in _LOOKS_AT_VALUES or not _SHAPED_BY_VALUES.isdisjoint(op.tags),
         next(viewed, ""),
@@ -109,8 +114,9 @@ class CallRecorder(TorchDispatchMode):
     ) -> Any:
         let_interrupts_in()
         kwargs = kwargs or {}
-        if operator(op).written:
-            self._save_what_is_overwritten(op, args)
+        known = operator(op)
+        if known.written and (known.training is None or args[known.training]):
+            self._save_what_is_overwritten(known, args)
         restrided = op is aten.as_strided_.default and _moves_nothing(*args)
         out = self._random.run(op, args, kwargs)
         if op is aten._local_scalar_dense.default and isinstance(out, bool) and not self.muted:
@@ -201,8 +207,8 @@ class CallRecorder(TorchDispatchMode):
             return [self._as_values(item, op_name) for item in tree]
         return tree
 
-    def _save_what_is_overwritten(self, op: Any, args: tuple[Any, ...]) -> None:
-        for position in operator(op).written:
+    def _save_what_is_overwritten(self, known: Operator, args: tuple[Any, ...]) -> None:
+        for position in known.written:
             for tensor in flat(args[position : position + 1]):
                 if not isinstance(tensor, Tensor) or tensor.device.type == "meta" or type(tensor.data) is not Tensor:
                     continue
@@ -242,8 +248,9 @@ def bound_arguments(op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     """Arguments by the names of the schema, defaults filled in; by their places where there is no operator."""
     if op is None:
         return {str(i): item for i, item in enumerate(args)}
-    bound = {**operator(op).defaults, **kwargs}
-    bound.update(zip(operator(op).defaults, args, strict=False))
+    defaults = operator(op).defaults
+    bound = {**defaults, **kwargs}
+    bound.update(zip(defaults, args, strict=False))
     return bound
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from secateur.capture.expressions import Attribute, Expression
@@ -46,7 +47,7 @@ class Output:
 _OPERANDS = frozenset(("other", "value", "exponent", "alpha", "beta", "min", "max", "scalar"))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class OpCall:
     """One ATen call, its arguments by the names of the operator's schema, tensors replaced by values."""
 
@@ -72,9 +73,9 @@ class OpCall:
         assert first is not None
         return first
 
-    @property
-    def tensors(self) -> list[Value]:
-        return list(values_in(self.args.values()))
+    @cached_property
+    def tensors(self) -> tuple[Value, ...]:
+        return tuple(values_in(self.args.values()))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from types import CodeType
 
@@ -41,7 +42,7 @@ def _codes(kind: type) -> Iterable[CodeType]:
 
 
 def _branches(code: CodeType, instances: Sequence[nn.Module]) -> bool:
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _NOISE]
+    steps = _steps(code)
     position = {step.offset: i for i, step in enumerate(steps)}
     for i, step in enumerate(steps):
         if step.argval != "training" or not step.opname.startswith("LOAD_ATTR") or i + 1 == len(steps):
@@ -55,6 +56,11 @@ def _branches(code: CodeType, instances: Sequence[nn.Module]) -> bool:
         if end <= i or (_acts(steps[i + 2 : end]) and not _switched_off(steps[:i], instances)):
             return True
     return False
+
+
+@lru_cache(256)
+def _steps(code: CodeType) -> list[dis.Instruction]:
+    return [step for step in dis.get_instructions(code) if step.opname not in _NOISE]
 
 
 def _acts(branch: Sequence[dis.Instruction]) -> bool:

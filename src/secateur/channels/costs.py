@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 
-from torch import nn
+from torch import Tensor, nn
 
 from secateur.channels.dissection import Dissection
 from secateur.couple import Axis, Shares
@@ -45,25 +45,23 @@ class Costs:
 
 
 def parameters_of(dissection: Dissection, module: nn.Module) -> Costs:
-    return _of_tensors(dissection, dict.fromkeys(dict(module.named_parameters()), 1), module)
+    return _of_tensors(dissection, {name: (parameter, 1) for name, parameter in module.named_parameters()})
 
 
 def bytes_of(dissection: Dissection, module: nn.Module) -> Costs:
     """Of parameters and buffers, as a plain safetensors file stores them, without its header."""
-    sizes = {name: tensor.element_size() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
-    return _of_tensors(dissection, sizes, module)
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    return _of_tensors(dissection, {name: (tensor, tensor.element_size()) for name, tensor in tensors})
 
 
-def _of_tensors(dissection: Dissection, weights: dict[str, int], module: nn.Module) -> Costs:
-    tensors = dict((*module.named_parameters(), *module.named_buffers()))
-    terms, seen = [], set()
+def _of_tensors(dissection: Dissection, weighed: dict[str, tuple[Tensor, int]]) -> Costs:
+    """Tensors by name, each with what one of its numbers costs."""
+    terms = []
     for leaf in dissection.leaves:
-        name = next((name for name in leaf.names if name in weights), None)
-        if name is None:
-            continue
-        seen.add(name)
-        terms.append(_product(dissection, dissection.coupling.axes(leaf), weights[name]))
-    return Costs(terms, sum(weights[name] * tensors[name].numel() for name in weights if name not in seen))
+        name = next((name for name in leaf.names if name in weighed), None)
+        if name is not None:
+            terms.append(_product(dissection, dissection.coupling.axes(leaf), weighed.pop(name)[1]))
+    return Costs(terms, sum(tensor.numel() * weight for tensor, weight in weighed.values()))
 
 
 def macs_of(dissection: Dissection) -> Costs:

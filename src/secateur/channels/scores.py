@@ -48,11 +48,11 @@ class ChannelScorer:
         self.dissection = dissection
         self.given = given
         # Without weights there is nothing to rank: any channel is as good as another.
-        self.on_meta = any(parameter.device.type == "meta" for parameter in module.parameters())
+        self._tensors = dict(module.named_parameters(remove_duplicate=False))
+        self.on_meta = any(parameter.device.type == "meta" for parameter in self._tensors.values())
         self.score = "none" if self.on_meta else score
         self.name = "none" if self.on_meta else self.name
         self.function: ScoreFunction | None = score if callable(score) else SCORES.get(score)
-        self._tensors = dict(module.named_parameters(remove_duplicate=False))
         self._activations: Mapping[int, Scores] = {}
         if self.score == "activation":
             self._activations = {

@@ -219,8 +219,8 @@ def _looks_at_weights(trace: Trace, tensors: Mapping[str, TensorCut]) -> bool:
 def _tensor_cuts(selection: Selection, dissection: Dissection) -> dict[str, TensorCut]:
     removal, cuts = dissection.removal(selection.dead), {}
     for leaf in dissection.leaves:
-        alive = [removal.alive(axis) for axis in dissection.coupling.axes(leaf)]
-        kept = {d: np.flatnonzero(flags) for d, flags in enumerate(alive) if not flags.all()}
+        shrinking = [(d, a) for d, a in enumerate(dissection.coupling.axes(leaf)) if removal.count(a) < a.shape[1]]
+        kept = {d: np.flatnonzero(removal.alive(axis)) for d, axis in shrinking}
         if kept:
             cuts[leaf.name] = TensorCut(leaf.shape, kept)
     return cuts

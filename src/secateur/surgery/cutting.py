@@ -149,9 +149,8 @@ def _cut_axis(tensor: Tensor, axis: int, kept: np.ndarray, undo: list[Callable[[
     length, layout = tensor.shape[axis], _layout(tensor)
     gone = np.delete(np.arange(length), kept)
     kept_index, gone_index = (torch.from_numpy(index).to(tensor.device) for index in (kept, gone))
-    with torch.no_grad():
-        removed = tensor.data.index_select(axis, gone_index)
-        left = tensor.data.index_select(axis, kept_index).contiguous(memory_format=layout)
+    removed = tensor.data.index_select(axis, gone_index)
+    left = tensor.data.index_select(axis, kept_index).contiguous(memory_format=layout)
 
     def put_together() -> None:
         if tensor.shape[axis] == length:

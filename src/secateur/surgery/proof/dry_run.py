@@ -54,8 +54,9 @@ _CHEAP_OPERATORS = 500
 def is_cheap_to_prove(model: nn.Module, plan: Plan) -> bool:
     """Whether a proof takes less than about a second, about as long as the plan took, and a few times 5 million numbers
     of memory. It is counted, not timed: the same model gets the same check on every machine."""
-    on_meta = any(parameter.device.type == "meta" for parameter in model.parameters())
-    numbers = sum(parameter.numel() for parameter in model.parameters())  # what a plan says of them may be forged
+    parameters = list(model.parameters())
+    on_meta = any(parameter.device.type == "meta" for parameter in parameters)
+    numbers = sum(parameter.numel() for parameter in parameters)  # what a plan says of them may be forged
     macs = plan.macs[0] * max(1, batch_of(plan.example_inputs))
     few = numbers <= _CHEAP_PARAMETERS and macs <= _CHEAP_MACS and (plan.operators or 0) <= _CHEAP_OPERATORS
     return few and not on_meta
@@ -113,11 +114,11 @@ def dry_run(model: nn.Module, plan: Plan, passes: Passes | None = None) -> None:
     find the experts that a router chose, is run on the weights themselves, cut. Then values may decide the shapes of
     outputs, and numbers in the arithmetic, and only the numbers of axes are compared.
     """
-    module = unwrap(model)
-    tensors = named_tensors(module)
+    passes = passes or Passes(unwrap(model))
+    module, tensors = passes.module, passes.tensors
     require_fit(module, tensors, plan)
     try:
-        run = (passes or Passes(module)).of(plan)
+        run = passes.of(plan)
     except Exception as error:
         if _device(tensors).type == "meta" and not _runs_whole(module, tensors, plan):
             return  # code that looks at data cannot run there, cut or not
@@ -169,7 +170,7 @@ class Passes:
     """Dry runs of a model, each made once."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._module, self._tensors = module, named_tensors(module)
+        self.module, self.tensors = module, named_tensors(module)
         self._made: list[tuple[Plan, _Run]] = []
 
     def of(self, plan: Plan) -> _Run:
@@ -177,7 +178,7 @@ class Passes:
             same = known.tensors is plan.tensors and known.example_inputs is plan.example_inputs
             if same and known.attributes == plan.attributes:
                 return run
-        self._made.append((plan, _tried(self._module, self._tensors, plan)))
+        self._made.append((plan, _tried(self.module, self.tensors, plan)))
         return self._made[-1][1]
 
     def alike(self, plan: Plan, other: Plan) -> bool:
