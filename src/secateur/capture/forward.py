@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,10 +22,11 @@ from secateur.capture.caches import caches_apart
 from secateur.capture.expressions import listening, one_capture
 from secateur.capture.function_recorder import FunctionRecorder, WholeFunctions
 from secateur.capture.isolation import plain_execution
-from secateur.capture.other_ways import Way, take_other_ways, within_reach
+from secateur.capture.other_ways import Way, take_ways, within_reach
 from secateur.capture.randomness import python_random_kept
 from secateur.capture.recorder import CallRecorder, NumberRecorder
 from secateur.capture.scripts import scripts_recorded
+from secateur.capture.settled_questions import questions_settled
 from secateur.capture.trace import Kind, Output, Trace
 from secateur.capture.training_code import does_more_in_training
 
@@ -136,13 +138,18 @@ def _other_ways(
     """What the ways of other answers return, where a tensor that no pass read might be read on one of them."""
     recorder = functions.recorder
 
-    def run(way: Way) -> Any:
+    def run(way: Way) -> list[Output]:
+        model.train(way.training)
         with recorded(model, recorder, functions):
-            return call(*way.args, **way.kwargs)
+            returned = list(tensors_by_path(call(*way.args, **way.kwargs)))
+        return [Output(path, recorder.value(tensor), in_training=True) for path, tensor in returned]
 
     if recorder.training_failed or not any(within_reach(recorder.untouched(), recorder.visible, recorder.calls)):
         return None
-    return take_other_ways(model, run, ways, recorder)
+    with questions_settled(model, recorder) as settled:
+        again = [replace(way, answers=[]) for way in ways]
+        found = take_ways(run, again if settled else [other for way in ways for other in way.others()], recorder)
+    return None if found is None else [output for outputs in found for output in outputs]
 
 
 def _training_pass(

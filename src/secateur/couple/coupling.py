@@ -129,6 +129,8 @@ class Coupling:
                     self.pin_for(axis, Reason(f"{output} names its coordinates by numbers"))
         if self.trace.training_failed or (self.trace.data_dependent and not self.trace.all_ways_taken):
             self._pin_what_others_may_read()
+        else:
+            self._let_copies_follow()
         return self
 
     # -- what rules use
@@ -284,3 +286,18 @@ class Coupling:
             reason = Reason(f"{module}, which may read it, did not run here, but may on other data or in training")
             if index in self._axes:
                 self.pin_for(self._axes[index][axis], reason)
+
+    def _let_copies_follow(self) -> None:
+        """A buffer that nothing reads, of the shape of a parameter beside it, is cut with it: it holds something for
+        each of its weights, such as their rounded values. Where several have that shape, they have to be cut alike."""
+        beside: dict[tuple[str, tuple[int, ...]], list[Value]] = {}
+        for leaf in self.trace.leaves:
+            for name in leaf.names if leaf.kind == "parameter" else ():
+                beside.setdefault((name.rpartition(".")[0], leaf.shape), []).append(leaf)
+        for leaf in self.trace.untouched:
+            alike = beside.get((leaf.name.rpartition(".")[0], leaf.shape), [])
+            if leaf.kind == "buffer" and len({self._fate_of(parameter) for parameter in alike}) == 1:
+                self._axes[leaf.index] = self.axes(alike[0])
+
+    def _fate_of(self, value: Value) -> tuple[bytes, ...]:
+        return tuple(self.units.resolve(axis).tobytes() for axis in self.axes(value))
