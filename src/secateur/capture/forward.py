@@ -19,6 +19,7 @@ from secateur.base import SecateurError, UsageError, evaluating, tensors_by_path
 from secateur.capture.attributes import OF_EVERY_MODULE, sizes_with_origin, unchanged
 from secateur.capture.autograd_functions import autograd_functions_run_by
 from secateur.capture.caches import caches_apart
+from secateur.capture.descriptions import descriptions_in
 from secateur.capture.expressions import listening, one_capture
 from secateur.capture.function_recorder import FunctionRecorder, WholeFunctions
 from secateur.capture.isolation import plain_execution
@@ -87,6 +88,7 @@ def capture(
         comparisons=list(functions.comparisons),
         float_uses=functions.float_uses,
         attributes=attributes,
+        descriptions=descriptions_in(model, recorder.leaves),
         conjured=recorder.conjured,
         untouched=untouched if others is None else recorder.untouched(),
         all_ways_taken=others is not None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -223,6 +224,12 @@ class Coupling:
             return self._other_reasons[number - _OTHER_REASONS]
         call = self.trace.calls[number // _MOST_WHYS - 1]
         return Reason(list(self._whys)[number % _MOST_WHYS], call.op, call.module)
+
+    def reason_of(self, axis: Axis) -> Reason | None:
+        """The most common reason for which coordinates of the axis are pinned."""
+        reasons = Counter(self.units.reasons(axis).tolist())
+        reasons.pop(0, None)
+        return self.reason(reasons.most_common(1)[0][0]) if reasons else None
 
     def contract(self, value: Value, axis: int) -> None:
         """Notes that the weight behind `value` is summed over along `axis`."""

@@ -146,7 +146,7 @@ def as_strided(requirements: Requirements, use: SizeUse) -> None:
     for run in runs:
         for k, step in run.steps.items():
             unit = requirements.product([_axes(requirements, x)[d] for d in run.inside], step)
-            requirements.equal(use, requirements.in_counts(expression_of(given["stride"][k])), unit)
+            requirements.equal(use, expression_of(given["stride"][k]), unit)
     return None
 
 
@@ -212,7 +212,7 @@ def _slice(requirements: Requirements, use: SizeUse, item: slice, axis: Axis) ->
         if not isinstance(bound, int) or int(bound) == 0:
             continue
         at = int(bound)
-        expression = requirements.in_counts(expression_of(bound))
+        expression = expression_of(bound)
         if at < 0:
             requirements.equal(use, _negated(expression), requirements.count(axis[:, max(0, length + at) :]))
         elif at < length:
@@ -315,7 +315,7 @@ def roll(requirements: Requirements, use: SizeUse) -> None:
     shifts, dims = _ints((_argument(use, 1, "shifts"),)), _ints((_argument(use, 2, "dims", ()),))
     for size, dim in zip(shifts, dims, strict=False):
         axis = _axes(requirements, use.args[0])[int(dim) % len(use.args[0].shape)]
-        expression = requirements.in_counts(expression_of(size))
+        expression = expression_of(size)
         if int(size) > 0:
             requirements.equal(use, expression, requirements.count(axis[:, max(0, axis.shape[1] - int(size)) :]))
         elif int(size) < 0:

@@ -10,7 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secateur.capture import Expression, OpCall, SizeUse, TracedSize, constant, evaluate, expression_of, substitute
+from secateur.capture import (
+    Expression,
+    OpCall,
+    SizeUse,
+    TracedSize,
+    attributes_of,
+    constant,
+    evaluate,
+    expression_of,
+    leaves_of,
+    substitute,
+)
 from secateur.couple.coupling import Coupling, Reason
 from secateur.couple.given_sizes import handler_of
 from secateur.couple.units import Axis
@@ -54,6 +65,15 @@ class Requirements:
         for expression, module in trace.float_uses.items():
             reason = Reason("its size goes into arithmetic with floats", module=module)
             self._keep(self.in_counts(expression), reason)
+        self._hold_descriptions()
+
+    def _hold_descriptions(self) -> None:
+        """A number by which a layer describes itself, and that the code reads, stays the length of its weight."""
+        read = {name for each in self.constraints for side in (each.left, each.right) for name in attributes_of(side)}
+        for attribute in read & self.coupling.trace.descriptions.keys():
+            length = self.in_counts(self.coupling.trace.descriptions[attribute])
+            reason = Reason(f"the code reads {attribute[1][0]}", module=attribute[0])
+            self._add(Constraint("==", ("attribute", attribute), length, True, reason))
 
     def count(self, axis: Axis) -> Expression:
         """The number of coordinates that are left on `axis`."""
@@ -70,15 +90,21 @@ class Requirements:
         """With the lengths of tensors' axes written as counts."""
 
         def replaced(leaf: Expression) -> Expression:
-            axes = self.coupling.axes_by_index(leaf[1]) if leaf[0] in ("shape", "stride") else None
-            if axes is None:
+            if leaf[0] not in ("shape", "stride") or self.coupling.axes_by_index(leaf[1]) is None:
                 return leaf
-            if leaf[0] == "shape":
-                return self.count(axes[leaf[2]])
-            order = leaf[3]
-            return self.product([axes[d] for d in order[order.index(leaf[2]) + 1 :]])
+            return self.product(self._axes_in(leaf))
 
         return substitute(expression, replaced)
+
+    def _axes_in(self, leaf: Expression) -> list[Axis]:
+        """The axes of a tensor that a length or a stride of it is the product of."""
+        axes = self.coupling.axes_by_index(leaf[1]) if leaf[0] in ("shape", "stride") else None
+        if axes is None:
+            return []
+        if leaf[0] == "shape":
+            return [axes[leaf[2]]]
+        order = leaf[3]
+        return [axes[d] for d in order[order.index(leaf[2]) + 1 :]]
 
     def product(self, axes: Sequence[Axis], factor: int = 1) -> Expression:
         """The numbers of coordinates that are left on the axes, multiplied."""
@@ -90,12 +116,20 @@ class Requirements:
     def require(self, use: SizeUse, size: Any, axis: Axis) -> None:
         """`size` is the number of coordinates left on `axis`."""
         if isinstance(size, int):
-            self.equal(use, self.in_counts(expression_of(size)), self.count(axis))
+            self.equal(use, expression_of(size), self.count(axis), axis)
 
-    def equal(self, use: SizeUse, left: Expression, right: Expression) -> None:
-        literal = left[0] == "constant"
-        why = "its size is a literal in the code" if literal else "its size comes from the code"
-        self._add(Constraint("==", left, right, True, Reason(why, use.function, use.module)))
+    def equal(self, use: SizeUse, size: Expression, count: Expression, *counted: Axis) -> None:
+        """A size that the code gave is this number of coordinates: those of the axis `counted`, if it is of one."""
+        left = self.in_counts(size)
+        why = "its size comes from the code"
+        if left[0] == "constant":
+            counted = tuple(axis for leaf in leaves_of(size) for axis in self._axes_in(leaf))
+            why = "its size is that of an axis that stays" if counted else "its size is a literal in the code"
+        elif count[0] != "constant":
+            counted = ()
+        pinned_for = filter(None, map(self.coupling.reason_of, counted))
+        reason = next(pinned_for, Reason(why, use.function, use.module))
+        self._add(Constraint("==", left, count, True, reason))
 
     def _follow(self, call: OpCall, use: SizeUse | None) -> None:
         """The numbers that a call was given for positions follow from how many positions are left."""
