@@ -88,6 +88,9 @@ class SizeUse:
     calls: range
     """The ATen calls that it turned into."""
     module: str
+    dense: tuple[Value, tuple[int, ...]] | None = None
+    """Where strides were given for a tensor without gaps: the tensor as it was, and its axes as they lie in memory, the
+    outermost first."""
 
 
 @dataclass(frozen=True, slots=True)

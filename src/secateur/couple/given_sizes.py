@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from secateur.capture import TAKES_SIZES, Expression, SizeUse, TracedSize, Value, constant, expression_of, substitute
+from secateur.couple.axes import split_axis
 from secateur.couple.coupling import Reason
 from secateur.couple.strides import arguments, find_runs
 from secateur.couple.units import Axis
@@ -115,7 +116,7 @@ def split(requirements: Requirements, use: SizeUse) -> None:
 def tensor_split(requirements: Requirements, use: SizeUse) -> None:
     """Bounds are those of slices; equal pieces have to stay equal."""
     given = [*use.args[1:2], *(value for name, value in use.kwargs.items() if name != "dim")][0]
-    d = _dimension(use, 2)
+    d = _dimension(use, 2) if use.function == "tensor_split" else split_axis(use.function, len(use.args[0].shape))
     axis, pieces = _axes(requirements, use.args[0])[d], [_axes(requirements, value)[d] for value in use.outputs]
     requirements.keep(use, given if isinstance(given, int) else ())
     if isinstance(given, tuple):
@@ -129,19 +130,21 @@ def tensor_split(requirements: Requirements, use: SizeUse) -> None:
         requirements.coupling.pin_for(axis, Reason(why, use.function, use.module))
 
 
-@handles("a rule of its own")
-def by_a_rule_of_its_own(requirements: Requirements, use: SizeUse) -> None:
+@handles("strides that gaps are in")
+def stride(requirements: Requirements, use: SizeUse) -> None:
     _pin_all(requirements, use, use.args[0])
 
 
 @handles("strides of a view")
 def as_strided(requirements: Requirements, use: SizeUse) -> None:
     """The strides are those of the axes of the tensor that they step along, times what they were before."""
-    x, out, given = use.args[0], use.outputs[0], arguments(use)
+    out, given = use.outputs[0], arguments(use)
     assert out is not None
     runs = find_runs(use, out.shape)
-    if runs is None:
+    if runs is None or use.dense is None:
+        _pin_all(requirements, use, out)  # in place it may be no call, where nothing moves
         return _keep_all(requirements, use)  # and the rule has pinned the tensor
+    x, _ = use.dense
     _require_sizes(requirements, use, given["size"], _axes(requirements, out))
     for run in runs:
         for k, step in run.steps.items():
