@@ -148,9 +148,10 @@ def _other_ways(
 
     if recorder.training_failed or not any(within_reach(recorder.untouched(), recorder.visible, recorder.calls)):
         return None
-    with questions_settled(model, recorder) as settled:
-        again = [replace(way, answers=[]) for way in ways]
-        found = take_ways(run, again if settled else [other for way in ways for other in way.others()], recorder)
+    found = take_ways(run, [other for way in ways for other in way.others()], recorder)
+    if found is None and not recorder.asked_more:  # there may be too many, of modules that each ask for themselves
+        with questions_settled(model, recorder) as settled:
+            found = take_ways(run, [replace(way, answers=[]) for way in ways], recorder) if settled else None
     return None if found is None else [output for outputs in found for output in outputs]
 
 
