@@ -330,6 +330,12 @@ tokens("hsplit of space", lambda x: torch.mul(*x.hsplit(2)))
 tokens("hsplit", lambda x: torch.mul(*x.mT.hsplit(2)).mT, reads=8, cut=TWO_PARTS)
 tokens("hsplit of a vector", lambda x: torch.mul(*x[0, 0].hsplit(2)), reads=8, cut=TWO_PARTS)
 tokens("vsplit", lambda x: torch.mul(*x.permute(2, 0, 1).vsplit(2)).permute(1, 2, 0), reads=8, cut=TWO_PARTS)
+tokens(
+    "vsplit into pieces that change places",
+    lambda x: torch.cat(x.permute(2, 0, 1).vsplit(4)[::-1]).permute(1, 2, 0),
+    cut=TWO_PARTS,
+)
+tokens("hsplit into pieces that change places", lambda x: torch.cat(x.mT.hsplit(4)[::-1], 1).mT, cut=TWO_PARTS)
 tokens("vsplit of space", lambda x: torch.cat(x.transpose(0, 1).vsplit((1,))[::-1]).transpose(0, 1))
 tokens("select over space", lambda x: x[:, 2])
 tokens("select a channel", lambda x: x[..., 3], reads=4, **stays("`select`"))
