@@ -120,6 +120,75 @@ def test_inspect_lists_what_can_be_cut_and_why_the_rest_cannot() -> None:
     assert str(anatomy).startswith("1 group can be cut; 9,978 parameters, 617,632 MACs for one example\n")
 
 
+class TwoSides(nn.Module):
+    """`kept` gives an output; what `other` gives is shaped as `shape` says, with both and the input at hand."""
+
+    def __init__(self, shape: Callable[[TwoSides, Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.shape, self.width = shape, 12
+        self.kept, self.other, self.head = nn.Linear(12, 12), nn.Linear(12, 12), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        kept, other = self.kept(x), self.other(x)
+        return kept, self.head(self.shape(self, x, kept, other))
+
+
+def by_attribute(self: TwoSides, x: Tensor, kept: Tensor, other: Tensor) -> Tensor:
+    kept.view(-1, self.width)
+    return other.view(-1, self.width)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        (lambda self, x, kept, other: other.view(-1, 12), "its size is a literal in the code (`view`)"),
+        (lambda self, x, kept, other: other.view(-1, kept.shape[1]), "the model's output '0' keeps its shape"),
+        (lambda self, x, kept, other: other.view(-1, x.shape[1]), "its size is that of an axis that stays (`view`)"),
+        (by_attribute, "the model's output '0' keeps its shape"),
+    ],
+    ids=["a literal", "the length of a pinned axis", "the length of an input", "an attribute that a pinned axis needs"],
+)
+def test_the_reason_is_what_fixes_a_size(shape: Callable[..., Tensor], reason: str) -> None:
+    anatomy = secateur.inspect(TwoSides(shape), torch.rand(4, 12))
+    assert {item.name: item.reason for item in anatomy.left_alone}["other"] == reason
+
+
+class ReadsItsLayer(nn.Module):
+    """Uses a number by which a layer describes itself."""
+
+    def __init__(self, layer: nn.Module, read: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.stem, self.layer, self.head, self.read = nn.Conv2d(2, 16, 1), layer, nn.Conv2d(16, 3, 1), read
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.read(self.layer, self.layer(self.stem(x))))
+
+
+def weight_normed() -> nn.Module:
+    return nn.utils.parametrizations.weight_norm(nn.Conv2d(16, 16, 1))
+
+
+@pytest.mark.parametrize("make", [lambda: nn.Conv2d(16, 16, 1), weight_normed], ids=["plain", "weight norm"])
+def test_a_layer_whose_description_is_read_as_a_number_stays(make: Callable[[], nn.Module]) -> None:
+    model = ReadsItsLayer(make(), lambda layer, y: y * layer.out_channels)
+    plan = secateur.plan_channels(model, torch.rand(2, 2, 4, 4), 0.5)
+    assert "its size is used for something else, too (`mul`)" in str(plan)
+    secateur.apply(model, plan)
+    assert (model.layer.in_channels, model.layer.out_channels) == (8, 16)
+
+
+def test_the_inputs_of_a_grouped_layer_stay_where_their_number_is_read() -> None:
+    model = ReadsItsLayer(nn.Conv2d(16, 16, 1, groups=4), lambda layer, y: y / layer.in_channels)
+    secateur.apply(model, secateur.plan_channels(model, torch.rand(2, 2, 4, 4), 0.5))
+    assert (model.layer.in_channels, model.layer.out_channels) == (16, 8)
+
+
+def test_a_description_that_is_read_as_a_size_follows() -> None:
+    model = ReadsItsLayer(nn.Conv2d(16, 16, 1), lambda layer, y: y.view(-1, layer.out_channels, 4, 4))
+    secateur.apply(model, secateur.plan_channels(model, torch.rand(2, 2, 4, 4), 0.5))
+    assert model.layer.out_channels == model.head.in_channels == 8
+
+
 def test_inspect_finds_a_layer_that_the_example_does_not_use() -> None:
     model = chain()
     model.first.spare = nn.Linear(4, 4)

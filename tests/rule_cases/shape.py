@@ -87,16 +87,55 @@ tokens(
     "windows over channels", lambda x: windows(x.mT.contiguous(), 2, 1), reads=4, **stays("windows are laid over it")
 )
 tokens("as_strided with literal strides", lambda x: x.as_strided((2, 2, 16), (64, 32, 1)), **stays("`as_strided`"))
+
+
+def blocks(x: Tensor, width: int) -> Tensor:
+    """Overlapping pairs of places, by strides that are products of sizes."""
+    return x.as_strided((x.shape[0], x.shape[1] - 1, 2, width), (x.shape[1] * width, width, width, 1))
+
+
+tokens("as_strided with strides from sizes", lambda x: blocks(x, x.shape[2]))
+tokens("as_strided with a literal as the width", lambda x: blocks(x, 16), **stays("literal in the code (`as_strided`"))
 tokens(
-    "as_strided with strides from sizes",
-    lambda x: x.as_strided(x.shape, (x.shape[1] * x.shape[2], x.shape[2], 1)),
-    **stays("`as_strided`"),
+    "as_strided with the size of another axis that is as long",
+    lambda x: (y := x.repeat(1, 4, 1)).as_strided(y.shape, (y.shape[1] * y.shape[2], y.shape[1], 1)),
+    **stays("the model's output keeps its shape"),
 )
 tokens("as_strided from an offset", lambda x: x.as_strided((2, 2, x.shape[2]), x.stride(), 0), **stays("`as_strided`"))
 tokens("strides of another tensor", lambda x: x.as_strided(x.shape, x.clone().stride()), **stays("`as_strided`"))
 tokens("strides of what is turned", lambda x: (turned := x.mT).as_strided(turned.shape, turned.stride()).mT)
 tokens("strides of every second place", lambda x: (some := x[:, ::2]).as_strided(some.shape, some.stride()), cut={})
-tokens("as_strided in place", lambda x: x.clone().as_strided_(x.shape, x.stride()), cut={})
+tokens("as_strided in place, by strides of another", lambda x: x.clone().as_strided_(x.shape, x.stride()), cut={})
+
+
+def strided_in_place(x: Tensor, shape: Callable[[Tensor], Any], stride: Callable[[Tensor], Any]) -> Tensor:
+    x = x.clone()
+    return x.as_strided_(shape(x), stride(x))
+
+
+tokens("as_strided in place that moves nothing", lambda x: strided_in_place(x, lambda x: x.shape, Tensor.stride))
+tokens(
+    "as_strided in place that turns",
+    lambda x: (
+        strided_in_place(
+            x, lambda x: (x.shape[0], x.shape[2], x.shape[1]), lambda x: [x.stride(0), x.stride(2), x.stride(1)]
+        ).mT
+    ),
+)
+tokens(
+    "as_strided in place of fewer places",
+    lambda x: strided_in_place(x, lambda x: (x.shape[0], 2, x.shape[2]), lambda x: (4 * x.shape[2], x.shape[2], 1)),
+)
+tokens(
+    "as_strided in place by literals that move nothing",
+    lambda x: x.clone().as_strided_((2, 4, 16), (64, 16, 1)),
+    **stays("literal in the code (`as_strided_`"),
+)
+tokens(
+    "as_strided in place of every second place, which moves nothing",
+    lambda x: x.clone()[:, ::2].as_strided_((2, 2, 16), (64, 32, 1)),
+    **stays("`as_strided_`"),
+)
 tokens("a stride that is asked for", lambda x: x * (1 if x.stride(-1) == 1 else 2) * (x.stride(1) == x.shape[2]))
 
 tokens("permute", lambda x: x.permute(2, 0, 1).exp().permute(1, 2, 0))
@@ -283,6 +322,21 @@ tokens(
     "tensor_split of channels at a tensor", lambda x: x.tensor_split(torch.tensor([8]), 2)[1], reads=8, cut={}, left={}
 )
 sliced("tensor_split at an attribute", lambda x, n: torch.cat(x.tensor_split(indices=(n,), dim=-1)[::-1], -1))
+tokens("dsplit", lambda x: torch.mul(*x.dsplit(2)), reads=8, cut=TWO_PARTS)
+tokens("dsplit into pieces that change places", lambda x: torch.cat(torch.dsplit(x, 4)[::-1], -1), cut=TWO_PARTS)
+tokens("dsplit at a literal", lambda x: torch.cat(torch.dsplit(x, [8])[::-1], -1), cut={}, left={})
+sliced("dsplit at an attribute", lambda x, n: torch.cat(x.dsplit((n,))[::-1], -1))
+tokens("hsplit of space", lambda x: torch.mul(*x.hsplit(2)))
+tokens("hsplit", lambda x: torch.mul(*x.mT.hsplit(2)).mT, reads=8, cut=TWO_PARTS)
+tokens("hsplit of a vector", lambda x: torch.mul(*x[0, 0].hsplit(2)), reads=8, cut=TWO_PARTS)
+tokens("vsplit", lambda x: torch.mul(*x.permute(2, 0, 1).vsplit(2)).permute(1, 2, 0), reads=8, cut=TWO_PARTS)
+tokens(
+    "vsplit into pieces that change places",
+    lambda x: torch.cat(x.permute(2, 0, 1).vsplit(4)[::-1]).permute(1, 2, 0),
+    cut=TWO_PARTS,
+)
+tokens("hsplit into pieces that change places", lambda x: torch.cat(x.mT.hsplit(4)[::-1], 1).mT, cut=TWO_PARTS)
+tokens("vsplit of space", lambda x: torch.cat(x.transpose(0, 1).vsplit((1,))[::-1]).transpose(0, 1))
 tokens("select over space", lambda x: x[:, 2])
 tokens("select a channel", lambda x: x[..., 3], reads=4, **stays("`select`"))
 image("select behind channels", lambda x: x[..., 2][..., None])

@@ -10,6 +10,7 @@ from secateur.capture.caches import forget_results_of as forget_results_of
 from secateur.capture.definitions import agreed as agreed
 from secateur.capture.definitions import definition_of as definition_of
 from secateur.capture.definitions import lowered as lowered
+from secateur.capture.descriptions import described_axes as described_axes
 from secateur.capture.expert_use import measure_use as measure_use
 from secateur.capture.expressions import OPERATORS as OPERATORS
 from secateur.capture.expressions import Attribute as Attribute

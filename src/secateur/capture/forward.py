@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,13 +19,15 @@ from secateur.base import SecateurError, UsageError, evaluating, tensors_by_path
 from secateur.capture.attributes import OF_EVERY_MODULE, sizes_with_origin, unchanged
 from secateur.capture.autograd_functions import autograd_functions_run_by
 from secateur.capture.caches import caches_apart
+from secateur.capture.descriptions import descriptions_in
 from secateur.capture.expressions import listening, one_capture
 from secateur.capture.function_recorder import FunctionRecorder, WholeFunctions
 from secateur.capture.isolation import plain_execution
-from secateur.capture.other_ways import Way, take_other_ways, within_reach
+from secateur.capture.other_ways import Way, take_ways, within_reach
 from secateur.capture.randomness import python_random_kept
 from secateur.capture.recorder import CallRecorder, NumberRecorder
 from secateur.capture.scripts import scripts_recorded
+from secateur.capture.settled_questions import questions_settled
 from secateur.capture.trace import Kind, Output, Trace
 from secateur.capture.training_code import does_more_in_training
 
@@ -85,6 +88,7 @@ def capture(
         comparisons=list(functions.comparisons),
         float_uses=functions.float_uses,
         attributes=attributes,
+        descriptions=descriptions_in(model, recorder.leaves),
         conjured=recorder.conjured,
         untouched=untouched if others is None else recorder.untouched(),
         all_ways_taken=others is not None,
@@ -136,13 +140,19 @@ def _other_ways(
     """What the ways of other answers return, where a tensor that no pass read might be read on one of them."""
     recorder = functions.recorder
 
-    def run(way: Way) -> Any:
+    def run(way: Way) -> list[Output]:
+        model.train(way.training)
         with recorded(model, recorder, functions):
-            return call(*way.args, **way.kwargs)
+            returned = list(tensors_by_path(call(*way.args, **way.kwargs)))
+        return [Output(path, recorder.value(tensor), in_training=True) for path, tensor in returned]
 
     if recorder.training_failed or not any(within_reach(recorder.untouched(), recorder.visible, recorder.calls)):
         return None
-    return take_other_ways(model, run, ways, recorder)
+    found = take_ways(run, [other for way in ways for other in way.others()], recorder)
+    if found is None and not recorder.asked_more:  # there may be too many, of modules that each ask for themselves
+        with questions_settled(model, recorder) as settled:
+            found = take_ways(run, [replace(way, answers=[]) for way in ways], recorder) if settled else None
+    return None if found is None else [output for outputs in found for output in outputs]
 
 
 def _training_pass(

@@ -133,6 +133,7 @@ class FunctionRecorder(WholeFunctions):
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder, name = self.recorder, getattr(function, "__name__", "")
         first_call = len(recorder.calls)
+        dense = self._dense(args[0]) if TAKES_SIZES.get(name) == "strides of a view" and args else None
         recorder.functions_running += 1
         try:
             out = super().call(function, args, kwargs)
@@ -142,8 +143,12 @@ class FunctionRecorder(WholeFunctions):
             calls = range(first_call, len(recorder.calls))
             outputs = tuple(recorder.value(item) if isinstance(item, Tensor) else None for item in flat(out))
             given, named = self._values_and_sizes(args), self._values_and_sizes(kwargs)
-            self.uses.append(SizeUse(name, given, named, outputs, calls, recorder.module_stack[-1]))
+            self.uses.append(SizeUse(name, given, named, outputs, calls, recorder.module_stack[-1], dense))
         return out
+
+    def _dense(self, tensor: Tensor) -> tuple[Value, tuple[int, ...]] | None:
+        order = _order_in_memory(tensor)
+        return None if order is None else (self.recorder.value(tensor), order)
 
     def _note_length(self, tensor: Tensor) -> None:
         if not self.recorder.muted and tensor.dim():

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from traceback import walk_tb
+from typing import Any, TypeVar
 
-from torch import nn
-
-from secateur.base import tensors_by_path
 from secateur.capture.recorder import CallRecorder
-from secateur.capture.trace import OpCall, Output, Value
+from secateur.capture.trace import OpCall, Value
 
 _MOST_WAYS = 8
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Way:
-    """A pass, and what it was answered."""
+    """A pass, and what it was answered; as the values say where that is nothing."""
 
     training: bool
     args: tuple[Any, ...]
@@ -34,28 +34,34 @@ class Way:
         ]
 
 
-def take_other_ways(
-    model: nn.Module, run: Callable[[Way], Any], ways: Sequence[Way], recorder: CallRecorder
-) -> list[Output] | None:
-    """What the model returns on all other ways; None where they are not all known: one fails, there are too many, or
-    the code looked at more than a yes or no."""
-    outputs: list[Output] = []
-    to_take = [other for way in ways for other in way.others()]
-    for taken in range(_MOST_WAYS + 1):
-        if recorder.asked_more or taken + len(to_take) > _MOST_WAYS:
+def take_ways(run: Callable[[Way], T], to_take: Sequence[Way], recorder: CallRecorder) -> list[T] | None:
+    """What comes of these ways and of all that part from them, but for those on which the code refuses to go on; None
+    where they are not all known: one fails, there are too many, or the code looked at more than a yes or no."""
+    results: list[T] = []
+    to_take = list(to_take)
+    most = _MOST_WAYS + sum(not way.answers for way in to_take)
+    for taken in range(most + 1):
+        if recorder.asked_more or taken + len(to_take) > most:
             return None
         if not to_take:
-            return outputs
+            return results
         way = to_take.pop()
-        model.train(way.training)
         recorder.answers, recorder.answered = way.answers, []
         try:
-            returned = list(tensors_by_path(run(way)))
-        except Exception:  # whatever the code meets where values and answers do not fit together
-            return None
-        outputs += [Output(path, recorder.value(tensor), in_training=True) for path, tensor in returned]
-        to_take += Way(way.training, way.args, way.kwargs, recorder.answered, way.free).others()
+            results.append(run(way))
+        except Exception as error:  # whatever the code meets where values and answers do not fit together
+            if not _is_refusal(error, recorder):
+                return None
+        to_take += replace(way, answers=recorder.answered).others()
     return None
+
+
+def _is_refusal(error: Exception, recorder: CallRecorder) -> bool:
+    """Whether the code itself raised the error right after an answer, as `assert` does: no value had a part in it, so
+    the answer ends every pass there."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    raised_by = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return recorder.calls[-1].op == "_local_scalar_dense" and raised_by not in ("torch", "secateur")
 
 
 def within_reach(

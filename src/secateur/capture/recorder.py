@@ -87,6 +87,8 @@ class CallRecorder(TorchDispatchMode):
         self.answers: list[bool] = []
         """What yes-or-no questions to values are answered, in order, instead of the truth."""
         self.answered: list[bool] = []
+        self.asking: set[str] = set()
+        """The modules that asked."""
         self.asked_more = False
         """Whether the code looked at more than a yes or no."""
         self.module_stack: list[str] = [""]
@@ -122,6 +124,7 @@ class CallRecorder(TorchDispatchMode):
         if op is aten._local_scalar_dense.default and isinstance(out, bool) and not self.muted:
             out = next(iter(self.answers[len(self.answered) :]), out)
             self.answered.append(out)
+            self.asking.add(self.module_stack[-1])
         if not self.muted and not restrided and op.namespace != "prim":  # fake tensors ask prim for their device
             self.emit(op, args, kwargs, out)
         return out

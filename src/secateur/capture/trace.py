@@ -89,6 +89,9 @@ class SizeUse:
     calls: range
     """The ATen calls that it turned into."""
     module: str
+    dense: tuple[Value, tuple[int, ...]] | None = None
+    """Where strides were given for a tensor without gaps: the tensor as it was, and its axes as they lie in memory, the
+    outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ class Trace:
     """Sizes that went into arithmetic with floats, such as head_dim ** -0.5, with the module; their value must stay."""
     attributes: Mapping[Attribute, int] = field(default_factory=dict)
     """The sizes that modules and their configs hold, as they were."""
+    descriptions: Mapping[Attribute, Expression] = field(default_factory=dict)
+    """Those that are lengths of a layer's weight, and stay so whoever reads them."""
     conjured: Mapping[int, Sequence[Value]] = field(default_factory=dict)
     """Tensors that no recorded call made, such as NumPy's results, by the call before which they appeared."""
     untouched: Sequence[Value] = ()

@@ -203,10 +203,8 @@ def _pinned_layers(dissection: Dissection) -> list[LeftAlone]:
         for d, axis in enumerate(coupling.axes(leaf)[:2]):
             if axis.shape[1] < 2 or (leaf.index, d) in coupling.contracted_leaves or len(coupling.units.resolve(axis)):
                 continue
-            reasons = Counter(coupling.units.reasons(axis).tolist())
-            reasons.pop(0, None)
-            if reasons:
-                found.setdefault(module_of(leaf.name), str(coupling.reason(reasons.most_common(1)[0][0])))
+            if reason := coupling.reason_of(axis):
+                found.setdefault(module_of(leaf.name), str(reason))
     return [LeftAlone(name, reason) for name, reason in found.items()]
 
 

@@ -50,6 +50,11 @@ def split(units: Units, axis: Axis, sizes: Sequence[int], reason: int) -> list[A
     return [np.stack(own) if own else fixed_axis(n) for own, n in zip(rows, sizes, strict=True)]
 
 
+def split_axis(function: str, ndim: int) -> int:
+    """The axis that `hsplit`, `vsplit` or `dsplit` splits: columns are the second, but for a vector."""
+    return {"hsplit": min(1, ndim - 1), "vsplit": 0, "dsplit": 2}[function]
+
+
 def reshape(units: Units, axes: Sequence[Axis], old: Sequence[int], new: Sequence[int], reason: int) -> list[Axis]:
     """The axes of `x.reshape(new)`: runs of old and new sizes with equal products are merged and split."""
     if 0 in old:

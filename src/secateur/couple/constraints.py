@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 from secateur.capture import OPERATORS, Attribute, Expression, attributes_of, constant, evaluate, leaves_of, substitute
+from secateur.couple.coupling import Reason
 from secateur.couple.requirements import Constraint, Requirements
 
 ValueOf = Callable[[Expression], int]
@@ -27,7 +28,7 @@ class Conflict(Exception):
 def settle(requirements: Requirements) -> list[Constraint]:
     """Draws the conclusions that hold for every plan: an attribute that something else needs as it is stays, and an
     axis whose length is a literal is pinned. Returns the constraints that are left to solve."""
-    frozen: dict[Attribute, int] = {}
+    frozen: dict[Attribute, Reason] = {}
     constraints = requirements.constraints
     while True:
         size = len(frozen)
@@ -44,7 +45,7 @@ def settle(requirements: Requirements) -> list[Constraint]:
                 continue
             if len(free) == 1 and simple.relation == "==" and simple.outcome:
                 if free[0][0] == "attribute":
-                    frozen[free[0][1]] = requirements.coupling.trace.attributes[free[0][1]]
+                    frozen[free[0][1]] = simple.reason
                 else:
                     requirements.coupling.pin_for(requirements.count_axes[free[0][1]], simple.reason)
                     pinned = True
@@ -69,16 +70,30 @@ def _holds(constraint: Constraint, value_of: ValueOf) -> bool:
     return _COMPARE[constraint.relation](left, right) == constraint.outcome
 
 
-def _simplifier(requirements: Requirements, frozen: Mapping[Attribute, int]) -> Callable[[Constraint], Constraint]:
-    """Puts what is known by now into constraints."""
+def _simplifier(requirements: Requirements, frozen: Mapping[Attribute, Reason]) -> Callable[[Constraint], Constraint]:
+    """Puts what is known by now into constraints. What makes a constant of one side is the reason for the other."""
     counts = cache(lambda index: requirements.count(requirements.count_axes[index]))
 
     def replaced(leaf: Expression) -> Expression:
         if leaf[0] == "attribute" and leaf[1] in frozen:
-            return constant(frozen[leaf[1]])
+            return constant(requirements.present_value(leaf))
         return counts(leaf[1]) if leaf[0] == "count" else leaf
 
-    return lambda given: replace(given, left=substitute(given.left, replaced), right=substitute(given.right, replaced))
+    def cause(side: Expression) -> Reason | None:
+        for leaf in leaves_of(side):
+            if leaf[0] == "attribute":
+                return frozen[leaf[1]]
+            if leaf[0] == "count" and (reason := requirements.coupling.reason_of(requirements.count_axes[leaf[1]])):
+                return reason
+        return None
+
+    def simplified(given: Constraint) -> Constraint:
+        left, right = substitute(given.left, replaced), substitute(given.right, replaced)
+        fixed = [side for side, now in ((given.left, left), (given.right, right)) if now[0] == "constant"]
+        reason = cause(fixed[0]) if len(fixed) == 1 else None
+        return replace(given, left=left, right=right, reason=reason or given.reason)
+
+    return simplified
 
 
 def _unique(constraints: Iterable[Constraint]) -> list[Constraint]:

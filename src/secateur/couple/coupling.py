@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -129,6 +130,8 @@ class Coupling:
                     self.pin_for(axis, Reason(f"{output} names its coordinates by numbers"))
         if self.trace.training_failed or (self.trace.data_dependent and not self.trace.all_ways_taken):
             self._pin_what_others_may_read()
+        else:
+            self._let_copies_follow()
         return self
 
     # -- what rules use
@@ -222,6 +225,12 @@ class Coupling:
         call = self.trace.calls[number // _MOST_WHYS - 1]
         return Reason(list(self._whys)[number % _MOST_WHYS], call.op, call.module)
 
+    def reason_of(self, axis: Axis) -> Reason | None:
+        """The most common reason for which coordinates of the axis are pinned."""
+        reasons = Counter(self.units.reasons(axis).tolist())
+        reasons.pop(0, None)
+        return self.reason(reasons.most_common(1)[0][0]) if reasons else None
+
     def contract(self, value: Value, axis: int) -> None:
         """Notes that the weight behind `value` is summed over along `axis`."""
         leaf, permutation = self._origin.get(value.index, (-1, ()))
@@ -284,3 +293,18 @@ class Coupling:
             reason = Reason(f"{module}, which may read it, did not run here, but may on other data or in training")
             if index in self._axes:
                 self.pin_for(self._axes[index][axis], reason)
+
+    def _let_copies_follow(self) -> None:
+        """A buffer that nothing reads, of the shape of a parameter beside it, is cut with it: it holds something for
+        each of its weights, such as their rounded values. Where several have that shape, they have to be cut alike."""
+        beside: dict[tuple[str, tuple[int, ...]], list[Value]] = {}
+        for leaf in self.trace.leaves:
+            for name in leaf.names if leaf.kind == "parameter" else ():
+                beside.setdefault((name.rpartition(".")[0], leaf.shape), []).append(leaf)
+        for leaf in self.trace.untouched:
+            alike = beside.get((leaf.name.rpartition(".")[0], leaf.shape), [])
+            if leaf.kind == "buffer" and len({self._fate_of(parameter) for parameter in alike}) == 1:
+                self._axes[leaf.index] = self.axes(alike[0])
+
+    def _fate_of(self, value: Value) -> tuple[bytes, ...]:
+        return tuple(self.units.resolve(axis).tobytes() for axis in self.axes(value))

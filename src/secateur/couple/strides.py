@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-from secateur.capture import Expression, SizeUse, expression_of, leaves_of
+from secateur.capture import SizeUse, expression_of, leaves_of
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,15 @@ class Run:
 def find_runs(use: SizeUse, size: Sequence[int]) -> list[Run] | None:
     """The finest division of the tensor's axes in which no axis of the view, of these sizes, leaves its run.
 
-    None where there is none, and for code that does not follow its tensor however that lies in memory: every stride has
-    to be made from what `stride()` gave for that tensor.
+    None where there is none, for a tensor with gaps in memory, and for code that begins elsewhere in memory or takes
+    strides of another tensor, which may lie in another way.
     """
-    x, given = use.args[0], arguments(use)
-    leaves = [_own_strides(stride, x.index) for stride in given["stride"]]
-    if given.get("storage_offset") is not None or not leaves or not all(leaves):
+    given = arguments(use)
+    if use.dense is None or given.get("storage_offset") is not None:
         return None
-    order = leaves[0][0][3]
+    x, order = use.dense
+    if not all(_may_follow(stride, x.index) for stride in given["stride"]):
+        return None
     bounds = list(range(len(order) + 1))
     while True:
         runs = [Run(order[first:last], order[last:]) for first, last in pairwise(bounds)]
@@ -48,11 +49,10 @@ def arguments(use: SizeUse) -> Mapping[str, Any]:
     return dict(zip(("size", "stride", "storage_offset"), use.args[1:], strict=False)) | dict(use.kwargs)
 
 
-def _own_strides(stride: Any, tensor: int) -> list[Expression]:
-    """The strides of the tensor that went into a stride; none where other lengths did, too."""
-    leaves = list(leaves_of(expression_of(stride))) if isinstance(stride, int) else []
-    own = [leaf for leaf in leaves if leaf[:2] == ("stride", tensor)]
-    return own if all(leaf in own or leaf[0] in ("constant", "attribute") for leaf in leaves) else []
+def _may_follow(stride: Any, tensor: int) -> bool:
+    """Whether a stride is made of lengths, numbers and the tensor's own strides."""
+    leaves = leaves_of(expression_of(stride)) if isinstance(stride, int) else [("stride", None)]
+    return all(leaf[0] != "stride" or leaf[1] == tensor for leaf in leaves)
 
 
 def _run_that_is_left(

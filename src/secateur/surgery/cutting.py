@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from secateur.base import UsageError, count_text, evaluating, uninterrupted, unwrap
-from secateur.capture import forget_results_of, read_attribute, write_attributes
+from secateur.capture import described_axes, forget_results_of, read_attribute, write_attributes
 from secateur.plans import Plan, TensorCut
 
 
@@ -193,7 +192,7 @@ def selected(tensor: Tensor, tensor_cut: TensorCut) -> Tensor:
 
 
 def _update_descriptions(module: nn.Module, undo: list[Callable[[], None]]) -> None:
-    """The sizes by which torch's own layers describe themselves, which no forward pass reads."""
+    """The sizes by which torch's own layers describe themselves. Plans have the forward passes that read them."""
     for layer in module.modules():
         for name, size in _description(layer).items():
             if layer.__dict__.get(name) != size:
@@ -201,11 +200,9 @@ def _update_descriptions(module: nn.Module, undo: list[Callable[[], None]]) -> N
                 layer.__dict__[name] = size
 
 
-_DESCRIBED = (nn.Linear, _ConvNd, _NormBase, nn.GroupNorm, nn.Embedding, nn.EmbeddingBag, nn.PReLU)
-
-
 def _description(layer: nn.Module) -> dict[str, int]:
-    if not isinstance(layer, _DESCRIBED):
+    axes = described_axes(layer)
+    if not axes:
         return {}
     weight = layer._parameters.get("weight")
     if weight is None:  # computed on access where it is parametrised, from which spectral norm learns
@@ -213,18 +210,5 @@ def _description(layer: nn.Module) -> dict[str, int]:
             weight = getattr(layer, "weight", None)
     if not isinstance(weight, Tensor):
         return {}
-    match layer:
-        case nn.Linear():
-            return {"out_features": weight.shape[0], "in_features": weight.shape[1]}
-        case _ConvTransposeNd():
-            return {"in_channels": weight.shape[0], "out_channels": weight.shape[1] * layer.groups}
-        case _ConvNd():
-            return {"out_channels": weight.shape[0], "in_channels": weight.shape[1] * layer.groups}
-        case _NormBase():
-            return {"num_features": weight.shape[0]}
-        case nn.GroupNorm():
-            return {"num_channels": weight.shape[0]}
-        case nn.Embedding() | nn.EmbeddingBag():
-            return {"num_embeddings": weight.shape[0], "embedding_dim": weight.shape[1]}
-        case nn.PReLU():
-            return {"num_parameters": weight.shape[0]}
+    groups = layer.groups if isinstance(layer, _ConvNd) else 1
+    return {name: weight.shape[axis] * (groups if axis == 1 else 1) for name, axis in axes.items()}

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from secateur.capture import OpCall, Value
-from secateur.couple.axes import concatenate, merge, reshape
+from secateur.couple.axes import concatenate, merge, reshape, split_axis
 from secateur.couple.coupling import Coupling
 from secateur.couple.rules.registry import dimension, dimensions, pointwise, rule, unknown
 from secateur.couple.strides import find_runs
@@ -175,13 +175,14 @@ def split(coupling: Coupling, call: OpCall) -> None:
     return None
 
 
-@rule("tensor_split")
+@rule("tensor_split", "hsplit", "vsplit", "dsplit")
 def tensor_split(coupling: Coupling, call: OpCall) -> None:
     """How long the pieces are once coordinates are gone is checked where Python gave their number or bounds."""
     if "tensor_indices_or_sections" in call.args:
         return unknown(coupling, call)
     x = call["self"]
-    d = dimension(call["dim"], len(x.shape))
+    ndim = len(x.shape)
+    d = dimension(call["dim"], ndim) if call.op == "tensor_split" else split_axis(call.op, ndim)
     pieces = np.array_split(np.arange(x.shape[d]), call["sections"] or call["indices"])  # which divides alike
     for value, piece in zip(call.outputs, pieces, strict=True):
         _take(coupling, call, x, value, d, piece)
@@ -252,7 +253,7 @@ def mirrored_pad(coupling: Coupling, call: OpCall) -> None:
 def as_strided(coupling: Coupling, call: OpCall) -> None:
     """What one axis of the view steps along one by one passes; what several do, or with longer steps, stays."""
     x, size = call["self"], call.out.shape
-    uses = (use for use in coupling.trace.uses if use.function == "as_strided" and call.index in use.calls)
+    uses = (use for use in coupling.trace.uses if use.function == call.op and call.index in use.calls)
     runs = next((find_runs(use, size) for use in uses), None)
     if runs is None:
         return unknown(coupling, call)
