@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from secateur.base import UsageError, did_you_mean, did_you_mean_path, explaining, read_json
 
-_SMALL = 64
+_SMALL = 32
 """Pixels across an image, for models that take any size: larger ones take longer."""
 _LENGTH = 128
 """Tokens of a text, for models that take as many."""
@@ -86,19 +87,19 @@ def _of_timm(name: str) -> TaskModel:
         code=f"timm.create_model({json.dumps(name)}, pretrained=False, num_classes={_CLASSES})",
         advice="pretrained=True fetches trained weights",
         imports=("import timm",),
-        size=_SMALL if _takes_small_images(timm, name) else timm.get_pretrained_cfg_value(name, "input_size")[-1],
+        size=_smallest_size(timm, name),
     )
 
 
-def _takes_small_images(timm: Any, name: str) -> bool:
+def _smallest_size(timm: Any, name: str) -> int:
+    """Of images that the model takes; that of its own, where it is made for one size."""
     import torch
 
-    try:
-        with torch.device("meta"), torch.no_grad():  # no memory, no time
-            timm.create_model(name).eval()(torch.empty(1, 3, _SMALL, _SMALL))
-    except Exception:  # of a model that is made for images of one size
-        return False
-    return True
+    for size in (_SMALL, 2 * _SMALL, 3 * _SMALL):
+        with suppress(Exception), torch.device("meta"), torch.no_grad():  # which takes no memory and little time
+            timm.create_model(name).eval()(torch.empty(1, 3, size, size))
+            return size
+    return int(timm.get_pretrained_cfg_value(name, "input_size")[-1])
 
 
 def _of_torchvision(name: str) -> TaskModel:

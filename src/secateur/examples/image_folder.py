@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from secateur.base import cache_folder, private_folder, saving
@@ -18,8 +17,11 @@ def fashion_mnist_folder() -> Path:
     if not folder.exists():
         with saving(folder), private_folder(folder.parent) as place:
             _write_images(place / folder.name)
-            with suppress(FileExistsError):  # another process was quicker
+            try:
                 (place / folder.name).rename(folder)
+            except OSError:
+                if not folder.is_dir():  # another process may have been quicker
+                    raise
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Small scenes for object detectors: clothes of Fashion-MNIST, scattered over dark images, and where each of them is."""
+"""Small scenes for object detectors: clothes of Fashion-MNIST, scattered over dark images, and where each is."""
 
 from __future__ import annotations
 
