@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from secateur.examples import MobileNetV2
-from tests.real.network import RealNetwork, folder_of
+from tests.real.network import folder_of
 
 SIDE = 128
 PHOTOGRAPHS = "astronaut chelsea coffee motorcycle_left camera coins grass gravel brick page moon retina rocket".split()
+NARROW = "features.0", "features.3.layers.3", "features.*.layers.6", "features.20"
+"""The layers between which the blocks are wide, and the one that the classifier reads."""
 MEAN, SPREAD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
 
@@ -37,7 +39,7 @@ def inputs() -> tuple[Tensor, Tensor]:
     others += sorted((folder_of("sklearn") / "datasets" / "images").glob("*.jpg"))
     imagenet = [file for file, _ in labelled()]
     chance = random.Random(0)
-    seen, also_seen = (crops(imagenet[::2] + others, 16, chance) for _ in range(2))
+    seen, also_seen = (crops(imagenet[::2] + others, 8, chance) for _ in range(2))
     weight = torch.tensor([chance.uniform(0.5, 1) for _ in seen])[:, None, None, None]
     return weight * seen + (1 - weight) * also_seen, crops(imagenet[1::2], 20, chance)
 

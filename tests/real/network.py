@@ -28,6 +28,8 @@ class RealNetwork:
     agreement_in_words: str
     cuts: dict[str, float]
     """By the name of a cut, the least agreement after its repair: what was measured, less a margin."""
+    keep: tuple[str, ...] = ()
+    """Layers whose channels all stay."""
 
 
 def folder_of(module: str) -> Path:

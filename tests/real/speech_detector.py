@@ -68,7 +68,7 @@ def inputs() -> tuple[Tensor, Tensor]:
 def recording(text: str, voice: str, chance: random.Random) -> Tensor:
     """Two seconds: some words, with silence before and behind, over noise, loud or low."""
     length = CONTEXT + STEPS * STEP
-    speech = spoken(text[: chance.randint(8, 20)], voice)[: length]
+    speech = spoken(text[: chance.randint(8, 20)], voice)[:length]
     begin = chance.randint(0, length - len(speech))
     noise = torch.randn(length, generator=torch.Generator().manual_seed(chance.randrange(1 << 30)))
     heard = F.pad(speech, (begin, length - begin - len(speech))) + 10 ** chance.uniform(-4, -1.5) * noise

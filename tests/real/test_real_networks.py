@@ -1,5 +1,5 @@
-"""Trained networks from packages: looked into, cut, proven, repaired on unlabelled data, exported, and compared with the
-dense network's answers on data that the repair has not seen.
+"""Trained networks from packages: looked into, cut, proven, repaired on unlabelled data, exported, and compared with
+the dense network's answers on data that the repair has not seen.
 
 `pytest -m real -n0` runs them; tests/real/packages.txt lists what they need. `python -m tests.real.test_real_networks`
 measures the table of docs/real-networks.md anew, which takes an hour on one core.
@@ -7,8 +7,7 @@ measures the table of docs/real-networks.md anew, which takes an hour on one cor
 
 from __future__ import annotations
 
-import re
-import tempfile
+import sys
 import time
 from copy import deepcopy
 from dataclasses import dataclass
@@ -69,7 +68,7 @@ def planned(name: str, cut: str) -> secateur.Plan | secateur.Masks:
     model, example = dense(name).model, dense(name).example
     if cut == HALF_ZERO:
         return secateur.plan_weights(model, 0.5, scope="layer")
-    return secateur.plan_channels(model, example, SHARES[cut])
+    return secateur.plan_channels(model, example, SHARES[cut], keep=NETWORKS[name].keep)
 
 
 @dataclass(frozen=True)
@@ -156,26 +155,34 @@ def in_onnxruntime(file: Path, inputs: Any) -> torch.Tensor:
 
 def row(name: str, cut: str) -> str:
     """Of the table."""
-    whole, done, network = dense(name), pruned(name, cut), NETWORKS[name]
-    left = speed = ("–", "–")
+    done, network = pruned(name, cut), NETWORKS[name]
+    removed = timed = ["–", "–"]
     if isinstance(done.plan, secateur.Plan):
-        left = tuple(f"{1 - after / before:.0%}".replace("%", " %") for before, after in (done.plan.parameters, done.plan.macs))
-        one = part_of(whole.calibration, slice(1))
-        timed = secateur.compare({"dense": whole.model, "pruned": done.model}, one, runtime="onnxruntime")
-        ratio, control = timed["pruned"], timed.control
-        speed = f"{1 / ratio.ratio:.2f} [{1 / ratio.high:.2f}, {1 / ratio.low:.2f}]", f"[{control.low:.2f}, {control.high:.2f}]"
-    cells = [network.title, cut, *left, f"{done.right_after:.3f} → {done.repaired:.3f} {network.agreement_in_words}"]
-    return f"| {' | '.join([*cells, *speed, f'{done.cpu_seconds:.0f}'])} |"
+        removed = [f"{round(100 * (1 - after / before))} %" for before, after in (done.plan.parameters, done.plan.macs)]
+        timed = speed(name, done.model)
+    agreed = f"{network.agreement_in_words} {done.right_after:.3f} → {done.repaired:.3f}"
+    return f"| {' | '.join([network.title, cut, *removed, agreed, f'{done.cpu_seconds:.0f}', *timed])} |"
 
 
-def write_page() -> None:
-    """One row at a time, so that what was measured is kept if it is stopped."""
-    for name, cut in CASES:
-        measured, text = row(name, cut), PAGE.read_text(encoding="utf-8")
+def speed(name: str, model: nn.Module) -> list[str]:
+    """How many times as fast as the dense network, and the dense network as itself, with their intervals."""
+    one = part_of(dense(name).calibration, slice(1))
+    times = secateur.compare({"dense": dense(name).model, "pruned": model}, one, runtime="onnxruntime")
+    both = times["pruned"], times.control
+    return [f"{1 / timing.ratio:.2f} [{1 / timing.high:.2f}, {1 / timing.low:.2f}]" for timing in both]
+
+
+def write_page(cases: list[tuple[str, str]]) -> None:
+    """One row at a time, so that what was measured is kept if it is stopped. Rows of other cases stay."""
+    for name, cut in cases:
+        measured = row(name, cut)
         print(measured, flush=True)
-        start = re.escape(f"| {NETWORKS[name].title} | {cut} |")
-        PAGE.write_text(re.sub(rf"(?m)^{start}.*$", lambda _: measured, text), encoding="utf-8")
+        head, rule, rows = PAGE.read_text(encoding="utf-8").partition("|---|---|---|---|---|---|---|---|\n")
+        by_case = {tuple(line.split(" | ")[:2]): line for line in [*rows.splitlines(), measured]}
+        order = [(f"| {NETWORKS[name].title}", cut) for name, cut in CASES]
+        table = "".join(f"{by_case[case]}\n" for case in order if case in by_case)
+        PAGE.write_text(head + rule + table, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write_page()
+    write_page([(name, cut) for name, cut in CASES if name in (sys.argv[1:] or NETWORKS)])

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from tests.real.network import folder_of
 from tests.real.sentence_encoder import sentences
 
-LETTERS = (
-    "0123456789!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ €ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)
+LETTERS = "0123456789!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ €ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """Their numbers begin with 1; 0 is none."""
 HEIGHT, WIDTH = 64, 320
 SEEN = 192
@@ -36,11 +34,15 @@ class TextReader(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        plain = [layer for inputs, outputs, pool in ((1, 32, 2), (32, 64, 2), (64, 128, None), (128, 128, (2, 1)))
-                 for layer in (nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), pool and nn.MaxPool2d(pool))]
-        normed = [layer for inputs in (128, 256) for layer in (nn.Conv2d(inputs, 256, 3, padding=1, bias=False), nn.BatchNorm2d(256), nn.ReLU())]
-        last = [nn.MaxPool2d((2, 1)), nn.Conv2d(256, 256, 2), nn.ReLU()]
-        self.columns = nn.Sequential(*filter(None, plain), *normed, *last)
+        pools = nn.MaxPool2d(2), nn.MaxPool2d(2), nn.Identity(), nn.MaxPool2d((2, 1))
+        plain: list[nn.Module] = []
+        for inputs, outputs, pool in zip((1, 32, 64, 128), (32, 64, 128, 128), pools, strict=True):
+            plain += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), pool]
+        normed: list[nn.Module] = []
+        for inputs in (128, 256):
+            normed += [nn.Conv2d(inputs, 256, 3, padding=1, bias=False), nn.BatchNorm2d(256), nn.ReLU()]
+        last = nn.MaxPool2d((2, 1)), nn.Conv2d(256, 256, 2), nn.ReLU()
+        self.columns = nn.Sequential(*plain, *normed, *last)
         self.context = nn.Sequential(BothWays(256, 256), BothWays(256, 256))
         self.letters = nn.Linear(256, len(LETTERS) + 1)
 
