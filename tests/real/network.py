@@ -27,7 +27,8 @@ class RealNetwork:
     """Between the answers of a pruned and of the dense network: 1 where they are the same."""
     agreement_in_words: str
     cuts: dict[str, float]
-    """By the name of a cut, the least agreement after its repair: what was measured, less a margin."""
+    """By the name of a cut, the least agreement after its repair: what was measured, less a margin; 0 where it has only
+    to be better than right after the cut."""
     keep: tuple[str, ...] = ()
     """Layers whose channels all stay."""
 

@@ -61,8 +61,9 @@ def published() -> nn.Module:
 
 def inputs() -> tuple[Tensor, Tensor]:
     chance = random.Random(0)
-    spoken = [recording(text, VOICES[i % len(VOICES)], chance) for i, text in enumerate(sentences()[: SEEN + 96])]
-    return torch.stack(spoken[:SEEN]), torch.stack(spoken[SEEN:])
+    texts = sentences()[: SEEN + 96]
+    recordings = torch.stack([recording(text, VOICES[i % len(VOICES)], chance) for i, text in enumerate(texts)])
+    return recordings[:SEEN], recordings[SEEN:]
 
 
 def recording(text: str, voice: str, chance: random.Random) -> Tensor:

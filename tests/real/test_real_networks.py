@@ -27,7 +27,7 @@ from tests.real.registry import HALF_ZERO, NETWORKS, QUARTER, TENTH
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:from_pretrained will not load:secateur.SecateurWarning"),
 ]
 PAGE = Path(__file__).parents[2] / "docs" / "real-networks.md"
 MEMORY_GB = 4.0
@@ -167,7 +167,7 @@ def row(name: str, cut: str) -> str:
 def speed(name: str, model: nn.Module) -> list[str]:
     """How many times as fast as the dense network, and the dense network as itself, with their intervals."""
     one = part_of(dense(name).calibration, slice(1))
-    times = secateur.compare({"dense": dense(name).model, "pruned": model}, one, runtime="onnxruntime")
+    times = secateur.compare({"dense": dense(name).model, "pruned": model}, one, runtime="onnxruntime", max_seconds=10)
     both = times["pruned"], times.control
     return [f"{1 / timing.ratio:.2f} [{1 / timing.high:.2f}, {1 / timing.low:.2f}]" for timing in both]
 

@@ -14,8 +14,8 @@ from tests.real.sentence_encoder import sentences
 
 LETTERS = "0123456789!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ €ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """Their numbers begin with 1; 0 is none."""
-HEIGHT, WIDTH = 64, 320
-SEEN = 192
+HEIGHT, WIDTH = 64, 256
+SEEN = 96
 """Phrases that a repair reads."""
 
 
@@ -62,7 +62,7 @@ def build() -> nn.Module:
 def phrases() -> list[str]:
     """Of two words each."""
     words = " ".join(sentences()).split()
-    return [" ".join(words[2 * i : 2 * i + 2]) for i in range(SEEN + 96)]
+    return [" ".join(words[2 * i : 2 * i + 2]) for i in range(SEEN + 64)]
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -77,7 +77,7 @@ def drawn(phrase: str, chance: random.Random) -> Tensor:
     from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
     image = Image.new("L", (WIDTH, HEIGHT), chance.randint(180, 255))
-    font = ImageFont.load_default(chance.uniform(20, 30))
+    font = ImageFont.load_default(chance.uniform(18, 26))
     place = (chance.uniform(4, 16), HEIGHT / 2 + chance.uniform(-6, 6))
     ImageDraw.Draw(image).text(place, phrase, chance.randint(0, 100), font, anchor="lm")
     turned = image.rotate(chance.uniform(-1.5, 1.5), Image.Resampling.BICUBIC, fillcolor=image.getpixel((0, 0)))
