@@ -1,7 +1,7 @@
 """Trained networks from packages: looked into, cut, proven, repaired on unlabelled data, exported, and compared with
 the dense network's answers on data that the repair has not seen.
 
-`pytest -m real -n0` runs them; tests/real/packages.txt lists what they need. `python -m tests.real.test_real_networks`
+`pytest -m real` runs them; tests/real/packages.txt lists what they need. `python -m tests.real.test_real_networks`
 measures the table of docs/real-networks.md anew, which takes an hour on one core.
 """
 
