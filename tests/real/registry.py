@@ -27,7 +27,7 @@ NETWORKS = {
         sentence_encoder.embeddings,
         sentence_encoder.mean_cosine,
         "cosine",
-        {TENTH: 0.0, QUARTER: 0.0, HALF_ZERO: 0.0},
+        {TENTH: 0.94, QUARTER: 0.0, HALF_ZERO: 0.0},
     ),
     "speech_detector": RealNetwork(
         "Silero VAD, 16 kHz",
