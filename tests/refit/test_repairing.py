@@ -312,6 +312,17 @@ def test_activations_that_are_all_nan() -> None:
     assert everything(cut) == before
 
 
+def test_only_the_errors_of_layers_are_said_to_be_of_examples_held_back() -> None:
+    few = torch.randn(32, 24, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 4))
+    report = repair(model, secateur.plan_channels(model, few[:2], 0.25), few)
+    assert report.after < report.layers[-1].after / 2, "as many weights as examples fit those that were seen"
+    _, outputs, layers, *_ = str(report).splitlines()
+    assert "held back" not in outputs
+    assert "held back" in layers
+
+
 def test_the_report_says_what_was_done() -> None:
     report = repair(net(), secateur.plan_weights(net(), 0.5), [images(20), images(20), images(9)], examples=45)
     text = str(report)

@@ -44,20 +44,22 @@ class Repaired:
 
     layers: tuple[LayerRepair, ...]
     before: float
-    """How far the model's outputs were from the dense ones, on examples held back: 1 is as far as their mean."""
+    """How far the model's outputs were from the dense ones, on every fourth example: 1 is as far as their mean."""
     after: float
+    """The same after the repair. These examples judged each layer, and then had their part in its last solution: of few
+    examples, this says more good than others would. The errors of `layers` do not."""
     examples: int
     held_back: int
     seconds: float
 
     def __str__(self) -> str:
-        rows = [("layer", "before", "after", "")]
+        rows = [("layer, on examples held back", "before", "after", "")]
         rows += [(layer.name, _error(layer.before), _error(layer.after), layer.kept) for layer in self.layers]
         renewed = sum(not layer.kept for layer in self.layers)
         head = [
             f"Repaired: {count_text(renewed, 'layer')} fitted on {self.examples} examples in {self.seconds:.1f} s",
             f"outputs: {self.before:.3f} → {self.after:.3f} away from the dense model's, on "
-            f"{count_text(self.held_back, 'example')} held back (1 is as far as their mean)",
+            f"{count_text(self.held_back, 'example')} of these (1 is as far as their mean)",
         ]
         return joined_lines([*head, *aligned(rows, right=(1, 2))])
 
