@@ -161,10 +161,10 @@ class Units:
         for _ in range(_MAX_ROUNDS):
             left, right = self._differences(a, b)
             no_left, no_right = ~left.any(0), ~right.any(0)
-            if _every(no_left & no_right):
+            if (no_left & no_right).all():
                 return a
             only_left, only_right = no_right & ~no_left, no_left & ~no_right
-            if _some(only_left) or _some(only_right):  # nothing on one side: the other side has to stay
+            if only_left.any() or only_right.any():  # nothing on one side: the other side has to stay
                 self._pin_like(left[:, only_left], b[:, only_left], reason)
                 self._pin_like(right[:, only_right], a[:, only_right], reason)
                 continue
