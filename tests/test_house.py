@@ -21,7 +21,7 @@ from secateur.base.doors import front_door
 PACKAGE = Path(secateur.__file__).parent
 ROOMS = (
     "base examples capture couple plans surgery bench weights channels refit checkpoint loop sparse formats studies "
-    "pages commands"
+    "pages integrations commands"
 ).split()
 UPWARDS = {
     ("bench.runtimes", "sparse"): "the engine is one of the runtimes, and is itself made by timing layers",
