@@ -49,8 +49,9 @@ def pruned_trainer(yolo: YOLO) -> type[BaseTrainer]:
     have it, too. Every call of `train` needs it: without it the network is built at full size, silently.
     """
     pruned = _network(yolo)
+    trainer: Any = yolo.task_map[yolo.task]["trainer"]
 
-    class PrunedTrainer(yolo.task_map[yolo.task]["trainer"]):
+    class PrunedTrainer(trainer):
         def get_model(self, cfg: Any = None, weights: nn.Module | None = None, verbose: bool = True) -> nn.Module:
             network: Any = weights if self.resume else copy_of_model(pruned)
             _require_fit(network, self.data)
