@@ -175,10 +175,12 @@ def first(outputs: Any) -> Tensor:
 def run(folder: Path, code: str) -> str:
     (folder / "page.py").write_text(code, encoding="utf-8")
     offline = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_CONFIG_DIR": str(folder)}
+    surroundings = {**os.environ, **offline}
+    surroundings.pop("PYTEST_CURRENT_TEST", None)  # ultralytics would write its runs beside its own code
     done = subprocess.run(
         [sys.executable, "page.py"],
         cwd=folder,
-        env={**os.environ, **offline},
+        env=surroundings,
         capture_output=True,
         text=True,
         check=False,
