@@ -25,22 +25,22 @@ def print_hardware(report: HardwareReport, console: Console) -> None:
     print_title(console, "What pruning buys on this machine\n")
     print_lines(console, [*about_measuring(report), ""])
     formats, tensor_cores, *rest = hardware_sections(report, narrow=True)
-    _print_section(console, formats)
+    print_section(console, formats)
     for ablation in report.ablations:
         chart = [f"Where the time goes: {product_text(ablation)}", *bar_chart(ablation.bars), ""]
         print_lines(console, chart, soft_wrap=True)
         print_lines(console, [*about_time(ablation), ""])
-    _print_section(console, tensor_cores)
+    print_section(console, tensor_cores)
     if report.tensor_cores.missing:
         published = [f"- {each.speedup} for {each.what}: {each.source}" for each in PUBLISHED]
         print_lines(console, ["Published speed-ups, above 1 is faster:", "", *published, ""])
     for section in rest:
-        _print_section(console, section)
+        print_section(console, section)
     print_title(console, "The verdict\n")
     print_lines(console, [*(f"- {claim}" for claim in report.claims), ""])
 
 
-def _print_section(console: Console, section: Section) -> None:
+def print_section(console: Console, section: Section) -> None:
     print_title(console, f"{section.title}\n")
     print_lines(console, [*section.sentences, ""])
     for table in section.tables:
