@@ -5,8 +5,8 @@ import json
 import re
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import secateur
 from secateur.base.records import to_json
 from secateur.bench.machine import this_machine
-from secateur.bench.turns import time_in_turns
+from secateur.bench.turns import Turns, time_in_turns
 from secateur.commands.app import app
 from secateur.pages.cuda_console import print_gpu
 from secateur.studies.gpu.cuda_child import ChildWorker, answer_lines
@@ -84,8 +84,13 @@ def test_every_format_holds_the_zeros_that_it_says(dtype: str) -> None:
 
 
 def test_the_real_timer_takes_turns_by_the_clock_of_the_gpu() -> None:
-    gpu = StandInGpu()
-    answer = time_product(Case(64, 0.9, "float16", 2, 0.0, {}), gpu, partial(time_in_turns, min_rounds=2))
+    gpu = StandInGpu(real_time=True)
+
+    def timer(calls: Any, *, max_seconds: float, clock: Any) -> Turns:
+        assert clock == gpu.clock
+        return time_in_turns(calls, clock=clock, max_seconds=0, min_rounds=2)
+
+    answer = time_product(Case(64, 0.9, "float16", 2, 60.0, {}), gpu, timer)
     assert answer.product.control is not None
     assert all(timing.seconds > 0 for timing in answer.product.timings.values())
     assert len(gpu.clocked) > 2 * len(GPU_FORMATS)
@@ -95,7 +100,7 @@ def test_the_real_timer_takes_turns_by_the_clock_of_the_gpu() -> None:
     ("failure", "sentence"),
     [
         (OUT_OF_MEMORY, "it does not fit in the GPU's memory"),
-        (NO_KERNEL, "torch has no kernel for it here (NotImplementedError: \"addmm_sparse\" not implemented for"),
+        (NO_KERNEL, 'torch has no kernel for it here (NotImplementedError: "addmm_sparse" not implemented for'),
         (UNSUPPORTED_SHAPE, "it does not run here (RuntimeError: Error original_tensor.shape"),
         (ValueError("autotuning"), "it does not run here (ValueError: autotuning)"),
         (1.5, "it computes something else: off by 50 % of the largest number"),
@@ -222,7 +227,7 @@ def test_the_report_answers_in_sentences_and_survives_its_file(report: GpuReport
     lines = str(report).splitlines()
     assert lines[0].endswith("on Stand-in 3000 (compute capability 8.6, 12 GB)")
     assert lines[1] == "Zeros anywhere: never faster than dense beyond the noise; 2.00–2.00 × dense."
-    assert lines[5] == "Widths off the grid: 72 takes up to 1.20 [1.20, 1.20] × the time of 56 (bfloat16, batch 64)."
+    assert lines[5] == "Widths off the grid: 72 takes up to 1.17 [1.16, 1.17] × the time of 56 (bfloat16, batch 64)."
     assert report.points == sum(len(product.timings) - 1 for product in report.products)
 
 

@@ -1,4 +1,4 @@
-"""A stand-in for CUDA under whole models: they are moved in name only, and its events read the clock of the processor."""
+"""A stand-in for CUDA under whole models: they move in name only, and its events read the processor's clock."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def to_semi_structured(model: Model, masks: Masks, *, backend: str = "cusparselt
         )
     parameters = dict(unwrap(model).named_parameters(remove_duplicate=False))
     for name in report.converted:
-        if parameters[name].device.type != "cuda":
+        if not _on_cuda(parameters[name]):
             raise UsageError(
                 f"{name} is on {parameters[name].device}, and 2:4 kernels exist for CUDA only; "
                 "move the model with .to('cuda') on a GPU of compute capability 8.0 or newer."
@@ -142,11 +142,15 @@ def to_semi_structured(model: Model, masks: Masks, *, backend: str = "cusparselt
 
 def compressed(weight: Tensor, backend: str) -> Tensor:
     """A 2:4 weight on a CUDA device in the form that the backend's kernels read."""
-    kinds = {
-        "cusparselt": torch.sparse.SparseSemiStructuredTensorCUSPARSELT,
-        "cutlass": torch.sparse.SparseSemiStructuredTensorCUTLASS,
-    }
-    return kinds[backend].from_dense(weight)
+    cutlass, cusparselt = (
+        torch.sparse.SparseSemiStructuredTensorCUTLASS,
+        torch.sparse.SparseSemiStructuredTensorCUSPARSELT,
+    )
+    return (cutlass if backend == "cutlass" else cusparselt).from_dense(weight)
+
+
+def _on_cuda(weight: Tensor) -> bool:
+    return weight.device.type == "cuda"
 
 
 def _require_two_of_four(masks: Masks, backend: str) -> None:

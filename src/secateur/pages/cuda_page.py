@@ -10,6 +10,8 @@ from secateur.pages.cuda_text import about_gpu, gpu_tables, not_measured
 from secateur.pages.page import save_page
 from secateur.studies import GPU_FORMATS, GpuReport
 
+_TICKS = [digit * 10.0**power for power in range(-3, 4) for digit in (1, 2, 5)]
+
 
 def save_gpu_page(report: GpuReport, path: str | Path) -> None:
     save_page(
@@ -39,6 +41,6 @@ def _charts(report: GpuReport) -> list[Any]:
         chart.add_hline(y=1, line={"color": GREY, "dash": "dot"})
         every = [f"{each.batch:,}" for each in report.products if each.dtype == dtype]
         chart.update_xaxes(type="category", categoryorder="array", categoryarray=every)
-        chart.update_yaxes(type="log", dtick="D2")
+        chart.update_yaxes(type="log", tickvals=_TICKS)
         charts.append(chart)
     return charts

@@ -18,13 +18,15 @@ def about_gpu(report: GpuReport) -> list[str]:
         if off
         else "Nothing could be measured; the reasons are below."
     )
-    widths = ", ".join(f"“{name}” {width:,}" for name, width in report.widths().items())
+    widths = ", ".join(
+        f"“{name}” is {width:,} wide ({(width / report.size) ** 2:.2f})" for name, width in report.widths().items()
+    )
     return [
         f"Measured {report.measured_at} in {report.seconds:.0f} s on {report.gpu}, torch {report.machine.torch}: "
         f"{report.points} points. Clocks: {report.products[-1].clocks}.",
         f"F.linear with a {size} weight, by CUDA's own events, with the L2 cache flushed before each call. CSR and "
-        f"BSR have {percent(report.sparsity)} zeros, BSR in whole blocks; of the narrower weights, which are dense, "
-        f"both sides are cut: {widths}.",
+        f"BSR have {percent(report.sparsity)} zeros, BSR in whole blocks. The narrower weights are dense, and cut on "
+        f"both sides, which leaves a share of the multiply-adds: {widths}.",
         "Ratios are between alternatives that took turns, with 95 % intervals; below 1 is faster. ~ is within the "
         f"noise, – was not measured. {noise}",
     ]
