@@ -22,6 +22,7 @@ from secateur.formats.exported import Exported as Exported
 from secateur.formats.exported import Int8 as Int8
 from secateur.formats.exporting import export as export
 from secateur.formats.two_of_four import check_pattern as check_pattern
+from secateur.formats.two_of_four import semi_structured_report as semi_structured_report
 from secateur.formats.two_of_four import to_semi_structured as to_semi_structured
 from secateur.integrations.training_pruner import TrainingPruner as TrainingPruner
 from secateur.integrations.while_training import prune_while_training as prune_while_training
@@ -43,6 +44,7 @@ from secateur.sparse.engine import SparseEngine as SparseEngine
 from secateur.sparse.engine import sparse_engine as sparse_engine
 from secateur.sparse.stored.engine_loading import load_engine as load_engine
 from secateur.sparse.stored.engine_saving import save_engine as save_engine
+from secateur.studies.gpu.cuda_report import GpuReport as GpuReport
 from secateur.studies.group_study import sensitivity as sensitivity
 from secateur.studies.machine.cached import hardware as hardware
 from secateur.studies.machine.hardware_report import HardwareReport as HardwareReport

@@ -14,11 +14,15 @@ from typing import Any
 
 import pytest
 
+from secateur.pages.cuda_page import save_gpu_page
 from secateur.pages.overlay_page import save_overlay_page
 from secateur.pages.published_page import save_published_page
 from secateur.pages.run_page import save_run_page
+from secateur.studies.gpu.cuda_study import study_gpu
 from secateur.studies.published.gpu_facts import gpu_facts
+from tests.support.hardware_reports import FakeTimer
 from tests.support.report_runs import evil_report, large_report, real_report
+from tests.support.stand_in_gpu import SMALL, StandInGpu, StandInWorker, everything_fails_once
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -29,7 +33,7 @@ FLAGS = (
     "--disable-component-update --disable-sync"
 ).split()
 PHONE, DESK = {"width": 360, "height": 740}, {"width": 1200, "height": 900}
-PAGES = {"channels": 4, "zeros": 4, "large": 4, "evil": 4, "overlay": 1, "published": 0}
+PAGES = {"channels": 4, "zeros": 4, "large": 4, "evil": 4, "overlay": 1, "published": 0, "gpu": 2}
 """The pages, and how many charts plotly draws on each."""
 
 
@@ -50,6 +54,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         save_run_page(report, folder / f"{name}.html")
     save_overlay_page(reports, folder / "overlay.html", {name: f"{name}.html" for name in reports})
     save_published_page(gpu_facts(), folder / "published.html")
+    worker = StandInWorker(StandInGpu(everything_fails_once), FakeTimer())
+    save_gpu_page(study_gpu(SMALL, worker, progress=False), folder / "gpu.html")
     return {name: folder / f"{name}.html" for name in PAGES}
 
 
@@ -117,7 +123,7 @@ def test_every_chart_is_drawn_and_nothing_goes_wrong(name: str, visit: Callable[
     assert shown.faults == []
 
 
-@pytest.mark.parametrize("name", ["channels", "large", "overlay", "published"])
+@pytest.mark.parametrize("name", ["channels", "large", "overlay", "published", "gpu"])
 def test_a_phone_shows_it_without_scrolling_sideways(name: str, visit: Callable[..., Visit], tmp_path: Path) -> None:
     shown = visit(name, PHONE)
     for summary in shown.page.locator("summary").all():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,6 @@ from typer.testing import CliRunner
 
 import secateur
 from secateur import SecateurError
-from secateur.bench.clocks import cuda_clock
 from secateur.bench.counts import KINDS
 from secateur.bench.turns import time_in_turns
 from secateur.commands.app import app
@@ -20,7 +20,7 @@ from secateur.pages.hardware_console import print_hardware
 from secateur.pages.hardware_page import save_hardware_page
 from secateur.sparse.backend import why_unavailable
 from secateur.sparse.layers import SparseLinear
-from secateur.studies.machine import cached, sparse_formats, tensor_cores
+from secateur.studies.machine import cached, sparse_formats
 from secateur.studies.machine import machine_study as study
 from secateur.studies.machine.ablation import time_ablation
 from secateur.studies.machine.hardware_report import HardwareReport
@@ -28,8 +28,8 @@ from secateur.studies.machine.machine_study import study_hardware
 from secateur.studies.machine.probes import bind, chain, example_input
 from secateur.studies.machine.sparse_formats import FORMATS, KERNELS, time_formats
 from secateur.studies.machine.structured import cut_network, time_counts, time_layer_cuts
-from secateur.studies.machine.tensor_cores import SHAPES, time_tensor_cores
-from tests.support.hardware_reports import TINY, FakeTimer
+from secateur.studies.machine.tensor_cores import TensorCores, TwoOfFour, what_is_missing
+from tests.support.hardware_reports import TINY, FakeTimer, timing
 
 needs_kernels = pytest.mark.skipif(why_unavailable() is not None, reason="there are no kernels to time")
 
@@ -193,43 +193,20 @@ def test_real_time_is_measured_beside_a_null_control() -> None:
     assert time_counts("linear", "eager", time_in_turns, (32, 33)).timings[1].seconds > 0
 
 
-def test_sparse_tensor_cores_are_missed_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_tensor_cores_are_left_to_the_study_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert time_tensor_cores(FakeTimer()).missing == "there is no CUDA device here"
+    assert what_is_missing().missing == "there is no CUDA device here"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "V100")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 0))
-    assert time_tensor_cores(FakeTimer()).missing == "V100 has compute capability 7.0, and they came with 8.0"
+    assert what_is_missing().missing == "`secateur hardware --device cuda` measures them"
 
 
-def test_two_of_four_is_timed_up_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A100")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
-    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
-    monkeypatch.setattr(tensor_cores, "SHAPES", ((8, 16, 2),))
-    converted: list[torch.Tensor] = []
-    monkeypatch.setattr(torch.sparse, "to_sparse_semi_structured", lambda w: converted.append(w) or w)
-    clocks: list[object] = []
-
-    class Timer(FakeTimer):
-        def __call__(self, calls, *, max_seconds, clock=None):  # type: ignore[no-untyped-def]
-            clocks.append(clock)
-            return super().__call__(calls, max_seconds=max_seconds)
-
-    cores = time_tensor_cores(Timer())
-    assert cores.missing == ""
-    assert cores.measured[0].timing.ratio == 2
-    assert clocks == [cuda_clock]
-    assert ((converted[0].view(-1, 4) != 0).sum(1) <= 2).all()
-    assert converted[0].dtype == torch.float16
-    assert all(outputs % 32 == 0 and inputs % 64 == 0 for outputs, inputs, _ in SHAPES), "what the kernels take"
-
-    def refuse(weight: torch.Tensor) -> None:
-        raise RuntimeError("cuSPARSELt not supported on your machine.\nmore")
-
-    monkeypatch.setattr(torch.sparse, "to_sparse_semi_structured", refuse)
-    assert "on A100 (cuSPARSELt not supported on your machine.)" in time_tensor_cores(FakeTimer()).missing
+def test_a_report_that_measured_them_itself_is_still_read_and_shown(
+    report: HardwareReport, capsys: pytest.CaptureFixture
+) -> None:
+    measured = TensorCores("", (TwoOfFour(4096, 4096, 64, timing(0.7), timing(1.0)),))
+    earlier = replace(report, tensor_cores=measured)
+    print_hardware(HardwareReport.from_json(json.loads(json.dumps(earlier.to_json()))), Console(width=200))
+    assert "A 2:4 weight of 4096 × 4096 with 64 rows took 0.70 [0.69, 0.71] × dense" in capsys.readouterr().out
 
 
 @needs_kernels

@@ -1,6 +1,6 @@
 from secateur.bench.clocks import Clock as Clock
+from secateur.bench.clocks import clock_on as clock_on
 from secateur.bench.clocks import cpu_clock as cpu_clock
-from secateur.bench.clocks import cuda_clock as cuda_clock
 from secateur.bench.comparison import Comparison as Comparison
 from secateur.bench.comparison import compare_ready as compare_ready
 from secateur.bench.comparison import require_threads as require_threads
@@ -12,6 +12,12 @@ from secateur.bench.counts import CountCurve as CountCurve
 from secateur.bench.counts import cached_curves as cached_curves
 from secateur.bench.counts import expected_ratio as expected_ratio
 from secateur.bench.counts import liked_multiple as liked_multiple
+from secateur.bench.devices import ON_CUDA as ON_CUDA
+from secateur.bench.devices import device_of as device_of
+from secateur.bench.devices import inputs_on as inputs_on
+from secateur.bench.devices import model_on as model_on
+from secateur.bench.devices import require_device as require_device
+from secateur.bench.differences import allowed_difference as allowed_difference
 from secateur.bench.differences import largest_difference as largest_difference
 from secateur.bench.hardware_cache import hardware_file as hardware_file
 from secateur.bench.hardware_cache import read_hardware_file as read_hardware_file

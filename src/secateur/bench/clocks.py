@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 Clock = Callable[[Callable[[], Any], int], float]
 
@@ -32,6 +35,10 @@ wall_clock = _reading(time.perf_counter)
 
 def cpu_clock(threads: int) -> Clock:
     return thread_clock if threads == 1 else wall_clock
+
+
+def clock_on(device: torch.device, threads: int) -> Clock:
+    return cuda_clock if device.type == "cuda" else cpu_clock(threads)
 
 
 def cuda_clock(call: Callable[[], Any], repeats: int) -> float:

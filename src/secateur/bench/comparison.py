@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
-from secateur.base import UsageError, aligned, copy_of_model, evaluating, require_count, threads_text
+from secateur.base import ADDED_LATER, UsageError, aligned, copy_of_model, evaluating, require_count, threads_text
 from secateur.bench.clocks import cpu_clock
+from secateur.bench.devices import inputs_on, model_on
 from secateur.bench.machine import Machine, this_machine
 from secateur.bench.runner import Ready, Runner
 from secateur.bench.runtimes import find_runtime, torch_threads
 from secateur.bench.turns import NULL_CONTROL, Turns, time_in_turns
+
+Models = Mapping[str, nn.Module]
+Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Comparison(Turns):
     machine: Machine
     notes: Mapping[str, str] = field(default_factory=dict)
     """By model, what the runtime says of how it runs it."""
+    device: Device = field(default="cpu", metadata=ADDED_LATER)
 
     def verdict(self, name: str) -> str:
         """Never more than the measurement says."""
@@ -36,7 +41,12 @@ class Comparison(Turns):
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        return self.runtime, self.precision, threads_text(self.threads)
+        return self.runtime, self.precision, self.place
+
+    @property
+    def place(self) -> str:
+        """What it ran on; the threads of the processor do not matter to a GPU."""
+        return threads_text(self.threads) if self.device == "cpu" else "CUDA"
 
     def rows(self, more: Mapping[str, Callable[[str], str]] | None = None) -> list[tuple[str, ...]]:
         """A head, a row for each alternative, and the null control. `more` columns are made from the row's name."""
@@ -58,6 +68,7 @@ class Comparison(Turns):
             "runtime": self.runtime,
             "precision": self.precision,
             "threads": self.threads,
+            "device": self.device,
             "timings": {name: asdict(timing) for name, timing in self.timings.items()},
             "null_control": asdict(self.control),
             "notes": dict(self.notes),
@@ -75,6 +86,7 @@ def compare(
     *,
     runtime: str = "eager",
     threads: int = 1,
+    device: str | None = None,
     max_seconds: float = 30.0,
     on_round: Callable[[], Any] = lambda: None,
 ) -> Comparison:
@@ -86,15 +98,21 @@ def compare(
         example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments.
         runtime: for models: "eager", "compile", "sparse", "onnxruntime" or "openvino".
         threads: one thread is timed by its CPU time, several by the wall clock.
+        device: for models, "cpu" or "cuda", to run copies of them there, timed by CUDA's events; by default where they
+            are.
         max_seconds: when to stop even without a verdict.
         on_round: called after every round, for a progress bar.
     """
     _require_alternatives(alternatives, example_inputs, threads)
+    if device is not None and not isinstance(next(iter(alternatives.values())), nn.Module):
+        raise UsageError("Functions run where their own code says; leave the device out.")
     baseline, first = next(iter(alternatives.items()))
     with timing_conditions(threads):
         if isinstance(first, nn.Module):
-            models: dict[str, Any] = {**alternatives, NULL_CONTROL: copy_of_model(first)}
-            chosen = find_runtime(runtime)
+            chosen = find_runtime(runtime, device=device)
+            models = {name: model_on(device, model) for name, model in cast(Models, alternatives).items()}
+            models[NULL_CONTROL] = copy_of_model(models[baseline])
+            example_inputs = inputs_on(device, example_inputs)
             runners = [Runner(name, model, chosen, example_inputs, threads) for name, model in models.items()]
             *entries, control = [runner.ready(example_inputs) for runner in runners]
             return compare_ready(entries, control, max_seconds=max_seconds, on_round=on_round)
@@ -126,7 +144,8 @@ def compare_ready(
         )
     notes = {entry.runner.name: entry.note for entry in entries if entry.note}
     conditions = first.runtime.name, first.loaded.precision, first.threads
-    return Comparison(turns.timings, turns.control, first.name, *conditions, this_machine(), notes)
+    device: Device = "cuda" if first.device.type == "cuda" else "cpu"
+    return Comparison(turns.timings, turns.control, first.name, *conditions, this_machine(), notes, device)
 
 
 def _require_alternatives(alternatives: Mapping[str, Any], example_inputs: Any, threads: int) -> None:

@@ -1,4 +1,5 @@
-"""The file of what `secateur hardware` measured: one for each machine and version, in the user's cache folder."""
+"""The file of what `secateur hardware` measured: one for each machine, device and version, in the user's cache
+folder."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from secateur.bench.machine import Machine, this_machine
 T = TypeVar("T")
 
 
-def hardware_file(machine: Machine) -> Path:
+def hardware_file(machine: Machine, device: str = "cpu") -> Path:
     digest = hashlib.sha256(f"{machine.name}\n{__version__}".encode()).hexdigest()[:16]
-    return cache_folder() / f"hardware-{digest}.json"
+    return cache_folder() / f"{'hardware' if device == 'cpu' else device}-{digest}.json"
 
 
-def read_hardware_file(read: Callable[[Any], T], machine: Machine | None = None) -> T | None:
+def read_hardware_file(read: Callable[[Any], T], machine: Machine | None = None, device: str = "cpu") -> T | None:
     """What `read` makes of the file of `machine`, by default this one; None, with a warning, if it cannot be used."""
-    file = hardware_file(machine or this_machine())
+    file = hardware_file(machine or this_machine(), device)
     try:
         stored = read_json(file)
         if not isinstance(stored, dict):
@@ -33,8 +34,9 @@ def read_hardware_file(read: Callable[[Any], T], machine: Machine | None = None)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:  # not JSON, not text, or not a report
+        option = "" if device == "cpu" else f" --device {device}"
         warnings.warn(
-            f"The measurements in {file} are ignored ({error}); `secateur hardware --again` replaces them.",
+            f"The measurements in {file} are ignored ({error}); `secateur hardware{option} --again` replaces them.",
             SecateurWarning,
             stacklevel=3,
         )

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import torch
 
+_CPU = torch.device("cpu")
 _RESET = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 
 
-def peak_extra_megabytes(call: Callable[[], object], device: torch.device | None = None) -> float | None:
+def peak_extra_megabytes(call: Callable[[], object], device: torch.device = _CPU) -> float | None:
     """Of the GPU's memory for a CUDA device, else of this process's own; None where the system cannot tell.
 
     On a CPU it is what the system sees: free memory that the allocator holds and cannot give back (the end of a heap
     that another library has grown past) is used again without being counted.
     """
-    if device is not None and device.type == "cuda":
+    if device.type == "cuda":
         return _peak_on_gpu(call, device)
     _give_back_free_memory()
     try:

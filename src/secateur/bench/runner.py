@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from secateur.base import SecateurError, evaluating, in_brief
+from secateur.bench.devices import ON_CUDA, device_of
 from secateur.bench.differences import allowed_difference, largest_difference
 from secateur.bench.memory import peak_extra_megabytes
 from secateur.bench.runtimes import RUNTIMES, Loaded, Runtime
@@ -24,6 +26,11 @@ class Runner:
         self.name, self.model, self.runtime, self.threads = name, model, runtime, threads
         with self._one_sentence():
             self.loaded: Loaded = runtime.load(model, example_inputs, threads)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the runtime computes, not where the model lies."""
+        return device_of(self.model) if self.runtime.name in ON_CUDA else torch.device("cpu")
 
     def ready(self, example_inputs: Any, *, memory: bool = False) -> Ready:
         """Runs the model once on these inputs, and refuses numbers that are not eager's.
@@ -39,9 +46,7 @@ class Runner:
             call = self.loaded.bind(example_inputs)
             peak = None
             if memory:
-                tensors = (*self.model.parameters(), *self.model.buffers())
-                device = next((tensor.device for tensor in tensors), None)
-                peak = peak_extra_megabytes(lambda: outputs.append(call()), device)
+                peak = peak_extra_megabytes(lambda: outputs.append(call()), self.device)
             else:
                 outputs.append(call())
             if self.runtime.name != "eager":

@@ -33,7 +33,8 @@ from secateur.base import (
     require_one_of,
     tensors_in,
 )
-from secateur.bench.clocks import Clock, cpu_clock, cuda_clock, process_clock, wall_clock
+from secateur.bench.clocks import Clock, clock_on, cpu_clock, process_clock, wall_clock
+from secateur.bench.devices import ON_CUDA, device_of, require_device
 from secateur.bench.to_onnx import export_onnx
 from secateur.bench.turns import BoundCall
 
@@ -79,13 +80,17 @@ class Runtime:
             return "unknown"
 
 
-def available_runtimes() -> list[str]:
-    return [runtime.name for runtime in RUNTIMES.values() if not runtime.missing and runtime.obstacle() is None]
+def available_runtimes(device: str | None = None) -> list[str]:
+    names = ON_CUDA if device == "cuda" else tuple(RUNTIMES)
+    return [name for name in names if not RUNTIMES[name].missing and RUNTIMES[name].obstacle() is None]
 
 
-def find_runtime(name: str, besides: str = "") -> Runtime:
-    """`besides` is what else may be said in the place of a name, for the sentence about a typo."""
+def find_runtime(name: str, besides: str = "", device: str | None = None) -> Runtime:
+    """`besides` is what else may be said in the place of a name, for the sentence about a typo; `device` is where it is
+    to run, if anybody cares."""
     require_one_of("runtime", name, RUNTIMES, besides)
+    if device is not None:
+        require_device(device, name)
     runtime = RUNTIMES[name]
     if runtime.missing:
         raise UsageError(
@@ -130,14 +135,13 @@ def _load_compiled(model: nn.Module, example_inputs: Any, threads: int) -> Loade
 
 def _in_torch(model: nn.Module, callable_model: Callable[..., Any], threads: int) -> Loaded:
     tensors = [*model.parameters(), *model.buffers()]
-    on_gpu = any(tensor.is_cuda for tensor in tensors)
     precision = next((str(t.dtype).removeprefix("torch.") for t in tensors if t.is_floating_point()), "float32")
 
     def bind(example_inputs: Any) -> BoundCall:
         args, kwargs = copied(*as_call(example_inputs))
         return lambda: callable_model(*args, **kwargs)
 
-    clock = cuda_clock if on_gpu else cpu_clock(threads)
+    clock = clock_on(device_of(model), threads)
     return Loaded(bind, precision, clock, lambda outputs: [_array(tensor) for tensor in tensors_in(outputs)])
 
 

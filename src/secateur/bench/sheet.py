@@ -27,6 +27,7 @@ from secateur.base import (
     with_batch,
 )
 from secateur.bench.comparison import Comparison, compare_ready, require_free_name, require_threads, timing_conditions
+from secateur.bench.devices import inputs_on, model_on
 from secateur.bench.machine import Machine, this_machine
 from secateur.bench.runner import Ready, Runner
 from secateur.bench.runtimes import Runtime, available_runtimes, find_runtime
@@ -68,8 +69,8 @@ class Measurement:
 
     @property
     def title(self) -> str:
-        runtime, precision, threads = self.comparison.conditions
-        return f"{runtime}, {precision}, batch {self.batch}, {threads}"
+        runtime, precision, place = self.comparison.conditions
+        return f"{runtime}, {precision}, batch {self.batch}, {place}"
 
     def rows(self) -> list[tuple[str, ...]]:
         """A head, a row for each model, and the null control."""
@@ -86,6 +87,7 @@ class Measurement:
             "runtime": comparison.runtime,
             "precision": comparison.precision,
             "threads": comparison.threads,
+            "device": comparison.device,
             "batch": self.batch,
             "load": comparison.machine.load,
             "null_control": asdict(comparison.control),
@@ -168,6 +170,7 @@ def measure(
     runtimes: str | Sequence[str] = ("eager",),
     batches: Iterable[int] = (1,),
     threads: int = 1,
+    device: str | None = None,
     max_seconds: float = 10.0,
     progress: bool = True,
 ) -> Sheet:
@@ -176,20 +179,24 @@ def measure(
     Args:
         models: by name, or a single one.
         example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments; the first axis is the batch.
-        runtimes: some of "eager", "compile", "sparse", "onnxruntime" and "openvino", or "all" that can run here.
+        runtimes: some of "eager", "compile", "sparse", "onnxruntime" and "openvino", or "all" that can run here, or on
+            the device.
         batches: how many examples to run at once; made of those in `example_inputs`.
         threads: one thread is timed by its CPU time, several by the wall clock.
+        device: "cpu" or "cuda", to measure copies of the models there; by default where they are.
         max_seconds: for each runtime and batch, when to stop even without a verdict.
         progress: False for silence.
     """
     named = {"model": models} if isinstance(models, nn.Module) else models
     _require_models(named)
-    wanted = available_runtimes() if runtimes == "all" else [runtimes] if isinstance(runtimes, str) else runtimes
-    chosen = [find_runtime(name, " or all") for name in dict.fromkeys(wanted)]
+    wanted = available_runtimes(device) if runtimes == "all" else [runtimes] if isinstance(runtimes, str) else runtimes
+    chosen = [find_runtime(name, " or all", device) for name in dict.fromkeys(wanted)]
     # Rising, because a runtime that has run a large batch already holds the memory for a small one.
     sizes = sorted(set(_checked_batches(batches, example_inputs)))
     require_threads(threads)
     machine = this_machine()
+    named = {name: model_on(device, model) for name, model in named.items()}
+    example_inputs = inputs_on(device, example_inputs)
     one_example = as_call(with_batch(example_inputs, 1))
     footprints = {name: _footprint(name, model, *one_example) for name, model in named.items()}
     total = len(chosen) * (len(named) + 1 + len(sizes))

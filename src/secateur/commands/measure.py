@@ -44,6 +44,9 @@ def measure(
         list[int], typer.Option("--batch", help="Examples to run at once. May be repeated.", min=1)
     ] = BATCHES,
     threads: Annotated[int, typer.Option(help="Threads to run on.", min=1)] = 1,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda. By default where model() puts it.", show_default=False)
+    ] = None,
     max_seconds: Annotated[
         float, typer.Option(help="When to stop timing a runtime and batch, even without a verdict.", min=0)
     ] = 10.0,
@@ -74,6 +77,7 @@ def measure(
                 runtimes="all" if "all" in runtimes else runtimes,
                 batches=batches,
                 threads=threads,
+                device=device,
                 max_seconds=max_seconds,
             )
         if as_json:

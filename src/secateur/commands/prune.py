@@ -112,6 +112,9 @@ def prune(
         _measuring(help="Examples at once. By default 1; for a latency target, those of example_inputs.", min=1),
     ] = None,
     threads: Annotated[int, _measuring(help="Threads to measure on.", min=1)] = 1,
+    device: Annotated[
+        str | None, _measuring(help="cpu or cuda, to measure on. By default where the model is.", show_default=False)
+    ] = None,
     dense: Annotated[
         bool, _measuring("--dense", help="Store zeros in the file as well, for programs other than secateur.")
     ] = False,
@@ -132,7 +135,7 @@ def prune(
         from accelerate.utils import set_seed
 
         from secateur.base import UsageError, batch_of
-        from secateur.bench import find_runtime
+        from secateur.bench import ON_CUDA, find_runtime
         from secateur.bench import measure as measure_models
         from secateur.checkpoint import read_checkpoint
         from secateur.loop import prune as prune_model
@@ -150,13 +153,15 @@ def prune(
             floor=floor,
             sensitivity=sensitivity,
         )
-        place = _given(runtime=runtime, batch=batch, threads=threads)
+        place = _given(runtime=runtime, batch=batch, threads=threads, device=device)
         request = _request(sparsity, channels, target, ranking, place)
         latency = isinstance(request, Target) and request.parsed_goal.what == "latency"
         if measure:
-            find_runtime(runtime)  # not after hours of training
+            find_runtime(runtime, device=device)  # not after hours of training
         elif not latency and place != {"runtime": "eager", "threads": 1}:
-            raise UsageError("--runtime, --batch and --threads belong to measuring; leave them out, or --no-measure.")
+            raise UsageError(
+                "--runtime, --batch, --threads and --device belong to measuring; leave them out, or --no-measure."
+            )
         source = _load_task(task, settings if came_from_settings(context, "task") else None)
         recipe = source.build_recipe(_given(optimizer=optimizer, lr=lr, weight_decay=weight_decay, distill=distill))
         folder = out or _folder(task, request)
@@ -198,7 +203,10 @@ def prune(
             with users_errors_in_one_sentence():
                 models = {BASELINE: source.build_model(weights), name: result.model}
                 batches = [batch or (batch_of(inputs) if latency else 1)]
-                sheet = measure_models(models, inputs, runtimes=[runtime], batches=batches, threads=threads)
+                # A latency is met where the model is trained, unless --device says otherwise.
+                met_on = PartialState().device.type if latency and runtime in ON_CUDA else None
+                on = device or ("cuda" if met_on == "cuda" else None)
+                sheet = measure_models(models, inputs, runtimes=[runtime], batches=batches, threads=threads, device=on)
         _tell(result, sheet, folder, name, as_json)
 
 

@@ -1,22 +1,68 @@
-"""2:4 weights for sparse tensor cores: checks the pattern, and converts linear layers on a CUDA device.
+"""2:4 weights for sparse tensor cores: which linear layers their kernels take, and the conversion on a CUDA device.
 
-The conversion calls `torch.sparse.to_sparse_semi_structured`, which exists for CUDA only. Everything up to that call
-is tested; the call itself has not yet run on a GPU.
+Torch has two sets of kernels, cuSPARSELt's and CUTLASS's. Everything up to them is tested; no GPU has run the last line
+of `compressed` yet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from secateur.base import UsageError, full_tensor, unwrap
+from secateur.base import (
+    SecateurError,
+    UsageError,
+    aligned,
+    explaining,
+    full_tensor,
+    joined_lines,
+    require_one_of,
+    unwrap,
+)
 from secateur.plans import Masks
 from secateur.surgery import masked_parameters
 from secateur.weights import NofM, find_weights, parse_pattern
 
 Model = TypeVar("Model", bound=nn.Module)
+
+MULTIPLES = {"cusparselt": (16, 16), "cutlass": (32, 64)}
+"""What outputs and inputs have to be multiples of, by the kernels, in float16 and bfloat16."""
+_TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+_FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
+"""In evaluation mode they hand the weights of their linear layers to fused kernels, which take dense ones only."""
+
+
+@dataclass(frozen=True)
+class LayerFit:
+    weight: str
+    shape: tuple[int, ...]
+    dtype: str
+    why_not: str
+    """Why it stays dense; empty where it becomes 2:4."""
+
+
+@dataclass(frozen=True)
+class SemiStructuredReport:
+    """What `semi_structured_report` returns; `print(report)` is a table of all masked weights and linear layers."""
+
+    backend: str
+    layers: tuple[LayerFit, ...]
+
+    @property
+    def converted(self) -> tuple[str, ...]:
+        """The weights that `to_semi_structured` would convert."""
+        return tuple(layer.weight for layer in self.layers if not layer.why_not)
+
+    def __str__(self) -> str:
+        rows = [("weight", "shape", "type", "")]
+        for layer in self.layers:
+            rows.append((layer.weight, " × ".join(map(str, layer.shape)), layer.dtype, layer.why_not or "becomes 2:4"))
+        head = f"2:4 with {self.backend}: {len(self.converted)} of {len(self.layers)} weights"
+        return joined_lines([head, *aligned(rows)])
 
 
 def check_pattern(model: nn.Module, masks: Masks) -> None:
@@ -28,6 +74,93 @@ def check_pattern(model: nn.Module, masks: Masks) -> None:
         model: after `secateur.apply`, or trained with `secateur.hold` in force.
         masks: of `plan_weights` with `pattern="2:4"` or another N:M.
     """
+    for name, broken in _broken_groups(model, masks):
+        raise UsageError(
+            f"{name} breaks {masks.pattern} in {broken:,} groups; apply the masks, and train with secateur.hold in "
+            "force."
+        )
+
+
+def semi_structured_report(model: nn.Module, masks: Masks, *, backend: str = "cusparselt") -> SemiStructuredReport:
+    """Which weights `to_semi_structured` would convert, and why the others stay dense. Changes nothing.
+
+    Args:
+        model: on any device, its masks applied, in the type that it is to run in.
+        masks: of `plan_weights` with `pattern="2:4"`.
+        backend: torch's kernels, "cusparselt" or "cutlass".
+    """
+    _require_two_of_four(masks, backend)
+    why_dense = _why_dense(model, masks, backend)
+    linear = _linear_weights(model)
+    parameters = [parameter for parameter, _ in masked_parameters(model, masks)]
+    masked = {id(parameter): name for parameter, name in zip(parameters, masks.layers, strict=True)}
+    found = []
+    for name, parameter in unwrap(model).named_parameters():
+        if id(parameter) in masked or id(parameter) in linear:
+            own, dtype = masked.get(id(parameter), name), str(parameter.dtype).removeprefix("torch.")
+            found.append(LayerFit(own, tuple(parameter.shape), dtype, why_dense(own, parameter)))
+    return SemiStructuredReport(backend, tuple(found))
+
+
+def to_semi_structured(model: Model, masks: Masks, *, backend: str = "cusparselt") -> Model:
+    """Replaces the 2:4 weights of linear layers by torch's compressed form, in place; for inference on CUDA only.
+
+    `semi_structured_report` tells beforehand which layers stay dense, and why. A pattern that is broken anywhere is
+    refused. Save the model before: `secateur.load` and then this function bring it back.
+
+    Args:
+        model: on a CUDA device, in float16 or bfloat16, its masks applied.
+        masks: of `plan_weights` with `pattern="2:4"`.
+        backend: torch's kernels, "cusparselt" or "cutlass".
+    """
+    _require_two_of_four(masks, backend)
+    check_pattern(model, masks)
+    report = semi_structured_report(model, masks, backend=backend)
+    if not report.converted:
+        rows, columns = MULTIPLES[backend]
+        raise UsageError(
+            f"No masked linear layer fits the 2:4 kernels; they take float16 and bfloat16 weights whose sizes are "
+            f"multiples of {rows} (outputs) and {columns} (inputs), so try model.half() first."
+        )
+    parameters = dict(unwrap(model).named_parameters(remove_duplicate=False))
+    for name in report.converted:
+        if not _on_cuda(parameters[name]):
+            raise UsageError(
+                f"{name} is on {parameters[name].device}, and 2:4 kernels exist for CUDA only; "
+                "move the model with .to('cuda') on a GPU of compute capability 8.0 or newer."
+            )
+    remedy = "nothing was converted, so try the other backend, or keep the model dense."
+    with explaining(f"The kernels of {backend} could not take the weights", remedy, SecateurError):
+        converted = {name: compressed(parameters[name].detach(), backend) for name in report.converted}
+    linear = _linear_weights(model)
+    for name, weight in converted.items():
+        shared = nn.Parameter(weight, requires_grad=False)
+        for module in linear[id(parameters[name])]:
+            module.weight = shared
+    return model
+
+
+def compressed(weight: Tensor, backend: str) -> Tensor:
+    """A 2:4 weight on a CUDA device in the form that the backend's kernels read."""
+    cutlass, cusparselt = (
+        torch.sparse.SparseSemiStructuredTensorCUTLASS,
+        torch.sparse.SparseSemiStructuredTensorCUSPARSELT,
+    )
+    return (cutlass if backend == "cutlass" else cusparselt).from_dense(weight)
+
+
+def _on_cuda(weight: Tensor) -> bool:
+    return weight.device.type == "cuda"
+
+
+def _require_two_of_four(masks: Masks, backend: str) -> None:
+    require_one_of("backend", backend, MULTIPLES)
+    if masks.pattern != "2:4":
+        raise UsageError(f'Sparse tensor cores take 2:4, not {masks.pattern}; plan with pattern="2:4".')
+
+
+def _broken_groups(model: nn.Module, masks: Masks) -> Iterator[tuple[str, int]]:
+    """The weights that break the pattern, and in how many groups."""
     pattern = parse_pattern(masks.pattern) if masks.pattern else None
     if not isinstance(pattern, NofM):
         raise UsageError(f'These masks have the pattern {masks.pattern}; plan them with pattern="2:4" or another N:M.')
@@ -38,43 +171,47 @@ def check_pattern(model: nn.Module, masks: Masks) -> None:
         assert weight.input_dim is not None, "a pattern is planned only where the input dimension is known"
         broken = pattern.violations(full_tensor(weight.tensor.detach()), weight.input_dim)
         if broken:
-            raise UsageError(
-                f"{name} breaks {pattern} in {broken:,} groups; apply the masks, and train with secateur.hold in force."
-            )
+            yield name, broken
 
 
-def to_semi_structured(model: Model, masks: Masks) -> Model:
-    """Replaces the 2:4 weights of linear layers by torch's compressed form, in place; for inference on CUDA only.
-
-    Layers that its kernels do not take (convolutions, small or odd shapes, float32) stay dense.
-
-    Args:
-        model: on a CUDA device, in float16 or bfloat16, its masks applied.
-        masks: of `plan_weights` with `pattern="2:4"`.
-    """
-    if masks.pattern != "2:4":
-        raise UsageError(f'Sparse tensor cores take 2:4, not {masks.pattern}; plan with pattern="2:4".')
-    check_pattern(model, masks)
-    converted = {}
-    for path, module in unwrap(model).named_modules():
-        name = f"{path}.weight".lstrip(".")
-        if isinstance(module, nn.Linear) and name in masks.layers and _fits_kernels(module.weight):
-            if module.weight.device.type != "cuda":
-                raise UsageError(
-                    f"{name} is on {module.weight.device}, and 2:4 kernels exist for CUDA only; "
-                    "move the model with .to('cuda') on a GPU of compute capability 8.0 or newer."
-                )
-            converted[module] = torch.sparse.to_sparse_semi_structured(module.weight.detach())
-    if not converted:
-        raise UsageError(
-            "No masked linear layer fits the 2:4 kernels; they take float16 and bfloat16 weights whose sizes are "
-            "multiples of 32 (outputs) and 64 (inputs), so try model.half() first."
-        )
-    for module, weight in converted.items():
-        module.weight = nn.Parameter(weight, requires_grad=False)
-    return model
+def _linear_weights(model: nn.Module) -> dict[int, list[nn.Linear]]:
+    """The linear layers that read each weight, which may be several, by its id."""
+    found: dict[int, list[nn.Linear]] = {}
+    for module in unwrap(model).modules():
+        if isinstance(module, nn.Linear):
+            found.setdefault(id(module.weight), []).append(module)
+    return found
 
 
-def _fits_kernels(weight: torch.Tensor) -> bool:
-    outputs, inputs = weight.shape
-    return weight.dtype in (torch.float16, torch.bfloat16) and outputs % 32 == 0 and inputs % 64 == 0
+def _fused_weights(model: nn.Module) -> dict[int, str]:
+    """The modules that read weights other than by calling their layers, by the weight's id."""
+    return {
+        id(parameter): f"nn.{type(module).__name__}"
+        for module in unwrap(model).modules()
+        if isinstance(module, _FUSED)
+        for parameter in module.parameters()
+    }
+
+
+def _why_dense(model: nn.Module, masks: Masks, backend: str) -> Callable[[str, Tensor], str]:
+    """A function of a weight's name and the weight; what it returns is empty for those that become 2:4."""
+    broken, left_alone = dict(_broken_groups(model, masks)), {item.name: item.reason for item in masks.left_alone}
+    linear, fused = _linear_weights(model), _fused_weights(model)
+    outputs, inputs = MULTIPLES[backend]
+
+    def why(name: str, weight: Tensor) -> str:
+        if name not in masks.layers or not masks.layers[name].zeros:
+            return left_alone.get(name, "it has no 2:4 mask")
+        if name in broken:
+            return f"it breaks 2:4 in {broken[name]:,} groups; apply the masks"
+        if id(weight) not in linear:
+            return "it is no nn.Linear's weight"
+        if id(weight) in fused:
+            return f"a fused kernel of {fused[id(weight)]} may read it, and takes dense weights only"
+        if weight.dtype not in _TYPES:
+            return f"the kernels take {' and '.join(_TYPES.values())}; try model.half()"
+        if weight.shape[0] % outputs or weight.shape[1] % inputs:
+            return f"{backend} takes multiples of {outputs} outputs and {inputs} inputs"
+        return ""
+
+    return why

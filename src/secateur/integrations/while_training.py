@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from accelerate.utils import send_to_device
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -93,8 +92,7 @@ class TrainingCut:
         if state is not None:
             _require_same_kind(state, self.cut)
             cut_as_before(model, state.plan, optimizer)
-        inputs = send_to_device(self.example_inputs, next(model.parameters()).device)
-        pruner = Pruner(self.cut, self.schedule, inputs, trains_first=min(agenda) > 0)
+        pruner = Pruner(self.cut, self.schedule, self.example_inputs, trains_first=min(agenda) > 0)
         return TrainingPruner(model, optimizer, pruner, agenda, on_cut, state)
 
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from accelerate.utils import send_to_device
 from torch import nn
 
 from secateur.base import SecateurWarning, UsageError
@@ -116,7 +117,8 @@ class Pruner:
         with warnings.catch_warnings():
             if not final:
                 warnings.simplefilter("ignore", SlowCounts)  # nobody deploys what it leaves
-            return plan_channels(tuner.module, self._example_inputs, request, previous=previous, progress=show)
+            inputs = send_to_device(self._example_inputs, next(tuner.module.parameters()).device)
+            return plan_channels(tuner.module, inputs, request, previous=previous, progress=show)
 
 
 def _require_zeros_schedule(zeros: Zeros, schedule: Schedule) -> None:
@@ -133,7 +135,7 @@ def _require_channel_schedule(request: Channels | Target, schedule: Schedule) ->
         raise UsageError('Numbers for each channel fit the model of the first cut alone; use schedule="one-shot".')
     if isinstance(request, Target):
         goal = request.parsed_goal
-        require_runtime(goal, request.runtime)
+        require_runtime(goal, request.runtime, request.device)
         if schedule != "one-shot" and not goal.relative:
             raise UsageError(
                 f"Several cuts share a target out as shares of the dense model; write {goal.what}=0.5, or use "

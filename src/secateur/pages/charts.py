@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from secateur.base import threads_text
 from secateur.bench import Measurement, Timing
 from secateur.loop import Record
 
@@ -79,9 +78,9 @@ def as_text(text: str) -> str:
 
 
 def where(measurement: Measurement) -> str:
-    threads = measurement.comparison.threads
-    place = f"{measurement.comparison.runtime}, batch {measurement.batch}"
-    return place if threads == 1 else f"{place}, {threads_text(threads)}"
+    comparison = measurement.comparison
+    place = f"{comparison.runtime}, batch {measurement.batch}"
+    return place if (comparison.device, comparison.threads) == ("cpu", 1) else f"{place}, {comparison.place}"
 
 
 def interval(timings: Sequence[Timing]) -> dict[str, Any]:

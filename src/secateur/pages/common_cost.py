@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from secateur.base import UsageError, did_you_mean, milliseconds, threads_text
+from secateur.base import UsageError, did_you_mean, milliseconds
 from secateur.bench import Measurement
 from secateur.pages.run_report import RunReport
 
@@ -62,12 +62,12 @@ def common_cost(reports: Mapping[str, RunReport], runtime: str | None) -> Common
     return _counts("parameters", reports, sizes)
 
 
-def _by_conditions(report: RunReport, runtime: str | None) -> dict[tuple[int, int, str], list[Measurement]]:
+def _by_conditions(report: RunReport, runtime: str | None) -> dict[tuple[int, str, str], list[Measurement]]:
     """What was measured with the same batch and threads on the same machine, the headline's first."""
-    found: dict[tuple[int, int, str], list[Measurement]] = {}
+    found: dict[tuple[int, str, str], list[Measurement]] = {}
     for item in sorted(report.measurements, key=lambda item: item is not report.headline):
         if runtime in (None, item.comparison.runtime):
-            conditions = item.batch, item.comparison.threads, item.comparison.machine.name
+            conditions = item.batch, item.comparison.place, item.comparison.machine.name
             found.setdefault(conditions, []).append(item)
     return found
 
@@ -80,12 +80,12 @@ def _latencies(reports: Mapping[str, RunReport], measured: _Measured, runtime: s
         for name, items in measured.items()
     }
     item = next(iter(measured.values()))[0]
-    batch, threads = f"batch {item.batch}", threads_text(item.comparison.threads)
+    batch, place = f"batch {item.batch}", item.comparison.place
     places = {cost.runtime for cost in (*runs.values(), *dense.values())}
     return CommonCost(
         f"latency in {places.pop()}, {batch}" if len(places) == 1 else f"latency, {batch}, each in its best runtime",
         "latency, ms",
-        f"Latency is the time of one call with {batch} on {threads}, each model in "
+        f"Latency is the time of one call with {batch} on {place}, each model in "
         f"{runtime or 'the fastest runtime that it was measured in'}.",
         runs,
         dense,

@@ -46,7 +46,7 @@ def report_of_run(folder: Path, name: str, settings: Mapping[str, Any] | None = 
 
 def with_sheet(report: RunReport, sheet: Sheet) -> RunReport:
     """The run's name tells which of several models on the sheet is its own. What was measured before stays, apart from
-    what the sheet has in the same runtime with the same batch and threads."""
+    what the sheet has in the same runtime on the same device with the same batch and threads."""
     others = [model for model in sheet.footprints if model != sheet.baseline]
     if report.name not in others and len(others) != 1:
         raise UsageError(
@@ -77,8 +77,8 @@ def _joined(report: RunReport, earlier: Sheet, newer: Sheet) -> Sheet:
     return replace(newer, measurements=tuple(measurements.values()), refusals=(*refusals, *newer.refusals))
 
 
-def _conditions(item: Measurement) -> tuple[str, int, int]:
-    return item.comparison.runtime, item.batch, item.comparison.threads
+def _conditions(item: Measurement) -> tuple[str, int, int, str]:
+    return item.comparison.runtime, item.batch, item.comparison.threads, item.comparison.device
 
 
 def _gather(history: History, plan: Plan | None, masks: Masks, settings: Mapping[str, Any], **rest: Any) -> RunReport:

@@ -25,14 +25,14 @@ def print_hardware(report: HardwareReport, console: Console) -> None:
     print_title(console, "What pruning buys on this machine\n")
     print_lines(console, [*about_measuring(report), ""])
     formats, tensor_cores, *rest = hardware_sections(report, narrow=True)
-    _print_section(console, formats)
+    print_section(console, formats)
     for ablation in report.ablations:
         chart = [f"Where the time goes: {product_text(ablation)}", *bar_chart(ablation.bars), ""]
         print_lines(console, chart, soft_wrap=True)
         print_lines(console, [*about_time(ablation), ""])
-    _print_section(console, tensor_cores)
+    print_section(console, tensor_cores)
     for section in rest:
-        _print_section(console, section)
+        print_section(console, section)
     _print_published_answers(console)
     print_title(console, "The verdict\n")
     published = published_claims()
@@ -52,7 +52,7 @@ def _print_published_answers(console: Console) -> None:
     print_lines(console, ["`secateur hardware --published` shows every row with its source.", ""])
 
 
-def _print_section(console: Console, section: Section) -> None:
+def print_section(console: Console, section: Section) -> None:
     print_title(console, f"{section.title}\n")
     print_lines(console, [*section.sentences, ""])
     for table in section.tables:

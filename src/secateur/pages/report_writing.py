@@ -16,6 +16,7 @@ from secateur.bench import Sheet
 from secateur.channels import Sensitivity
 from secateur.checkpoint import MANIFEST_FILE
 from secateur.loop import Result
+from secateur.pages.cuda_page import save_gpu_page
 from secateur.pages.gather import report_of, report_of_run, with_sheet
 from secateur.pages.hardware_page import save_hardware_page
 from secateur.pages.overlay_page import save_overlay_page
@@ -23,13 +24,13 @@ from secateur.pages.published_page import save_published_page
 from secateur.pages.run_page import save_run_page
 from secateur.pages.run_report import REPORT_FILE, RunReport, load_report, save_report
 from secateur.pages.sensitivity_page import save_sensitivity_page
-from secateur.studies import GpuFacts, HardwareReport
+from secateur.studies import GpuFacts, GpuReport, HardwareReport
 
 PAGE_FILE = "report.html"
 
 
 def report(
-    *what: str | Path | Result | Sensitivity | HardwareReport | GpuFacts,
+    *what: str | Path | Result | Sensitivity | HardwareReport | GpuReport | GpuFacts,
     sheet: Sheet | None = None,
     name: str | None = None,
     runtime: str | None = None,
@@ -59,6 +60,8 @@ def report(
             save_hardware_page(found, page := Path(out or PAGE_FILE))
         case (GpuFacts() as facts,):
             save_published_page(facts, page := Path(out or PAGE_FILE))
+        case (GpuReport() as found,):
+            save_gpu_page(found, page := Path(out or PAGE_FILE))
         case (str() | Path() as run,):
             own = _report_of_folder(Path(run), name, sheet)
             save_run_page(own, page := Path(out or Path(run, PAGE_FILE)))

@@ -93,11 +93,12 @@ class RunReport(History):
 
     @property
     def headline(self) -> Measurement | None:
-        """In the runtime that the run was pruned for, if it was measured there; then with the same batch and threads,
-        then the first."""
+        """In the runtime that the run was pruned for, if it was measured there; then with the same batch and threads
+        on the same device, then the first."""
 
         def as_in_run(item: Measurement) -> list[bool]:
-            own = {"runtime": item.comparison.runtime, "batch": item.batch, "threads": item.comparison.threads}
+            took = item.comparison
+            own = {"runtime": took.runtime, "batch": item.batch, "threads": took.threads, "device": took.device}
             return [self.settings.get(setting) == str(value) for setting, value in own.items()]
 
         return max(self.measurements, key=as_in_run, default=None)

@@ -182,6 +182,8 @@ class Target(_ChannelRequest):
     """Examples at once, for a latency; by default those of the example inputs."""
     threads: int = 1
     """For a latency; one thread is timed by its CPU time, several by the wall clock."""
+    device: str | None = None
+    """For a latency: "cpu" or "cuda"; by default where the model is, which in `prune` is where it is trained."""
     sensitivity: Any = None
     """What `secateur.sensitivity` measured: the search then weighs the metric that each group costs as well."""
 
@@ -192,7 +194,7 @@ class Target(_ChannelRequest):
         if self.batch is not None:
             require_count("batch", self.batch, "give how many examples to run at once.")
         require_count("threads", self.threads, "give a number of threads, 1 or more.")
-        for option in ("runtime", "batch", "threads"):
+        for option in ("runtime", "batch", "threads", "device"):
             if goal.what != "latency" and getattr(self, option) != getattr(Target, option):
                 raise UsageError(f"{option} belongs to a latency; the target {goal} is counted, so leave it out.")
         if self.sensitivity is not None and self.outputs:
@@ -235,6 +237,7 @@ class Options(TypedDict, total=False):
     runtime: str
     batch: int | None
     threads: int
+    device: str | None
     sensitivity: Any
 
 

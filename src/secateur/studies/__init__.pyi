@@ -3,12 +3,17 @@ from secateur.studies.fashion_demo import SHARE as SHARE
 from secateur.studies.fashion_demo import Demo as Demo
 from secateur.studies.fashion_demo import Version as Version
 from secateur.studies.fashion_demo import run_demo as run_demo
+from secateur.studies.gpu.cuda_products import DENSE as DENSE
+from secateur.studies.gpu.cuda_products import GPU_FORMATS as GPU_FORMATS
+from secateur.studies.gpu.cuda_products import Product as Product
+from secateur.studies.gpu.cuda_report import GpuReport as GpuReport
 from secateur.studies.group_study import sensitivity as sensitivity
 from secateur.studies.machine.ablation import PARTS as PARTS
 from secateur.studies.machine.ablation import Ablation as Ablation
 from secateur.studies.machine.ablation import Bar as Bar
 from secateur.studies.machine.cached import hardware as hardware
 from secateur.studies.machine.cached import load_cached as load_cached
+from secateur.studies.machine.cached import load_cached_gpu as load_cached_gpu
 from secateur.studies.machine.claims import percent as percent
 from secateur.studies.machine.claims import span as span
 from secateur.studies.machine.hardware_report import HardwareReport as HardwareReport

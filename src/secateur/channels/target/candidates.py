@@ -62,9 +62,9 @@ class Candidates:
             return interruptible(compare_ready, entries, control, max_seconds=max_seconds)
 
 
-def require_runtime(goal: Goal, runtime: str) -> None:
-    """That it is here and, for a latency, that it gains from fewer channels."""
-    find_runtime(runtime)
+def require_runtime(goal: Goal, runtime: str, device: str | None = None) -> None:
+    """That it is here, on the device, and, for a latency, that it gains from fewer channels."""
+    find_runtime(runtime, device=device)
     if goal.what == "latency" and runtime == "sparse":
         others = ", ".join(name for name in available_runtimes() if name != runtime)
         raise UsageError(

@@ -21,7 +21,7 @@ import torch
 from secateur.base import cache_folder, interruptible, read_json, uninterrupted, write_cache
 from secateur.bench import find_runtime, this_machine, time_in_turns, torch_threads
 from secateur.channels.costs import Costs, Term
-from secateur.channels.target.single_layer import lone_layer
+from secateur.channels.target.single_layer import ON_PROCESSOR, Place, lone_layer
 from secateur.channels.target.slots import Layer, LayerSlot
 from secateur.couple import Shares
 
@@ -33,12 +33,12 @@ _LEAST_SHARE = 0.05
 
 
 class LatencyTable:
-    """Seconds of layers in one runtime, with a number of threads, on this machine."""
+    """Seconds of layers in one runtime, with a number of threads, on this machine or its GPU."""
 
-    def __init__(self, runtime: str, threads: int) -> None:
-        self._runtime, self._threads = runtime, threads
+    def __init__(self, runtime: str, threads: int, place: Place = ON_PROCESSOR) -> None:
+        self._runtime, self._threads, self._place = runtime, threads, place
         self._seconds: dict[str, float] = {}
-        key = f"{this_machine().name} · {runtime} {find_runtime(runtime).version} · {threads} threads"
+        key = f"{this_machine().name} · {runtime} {find_runtime(runtime).version} · {threads} threads{place}"
         self._path = cache_folder() / f"layers-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
         with suppress(OSError, ValueError, AttributeError, TypeError):
             stored = read_json(self._path)
@@ -76,7 +76,11 @@ class LatencyTable:
         """Seconds of each, without those of calling the runtime, which a network pays once and not for every layer."""
         with uninterrupted(patience=1), torch_threads(self._threads), torch.inference_mode():
             calls, clocks = zip(
-                *(lone_layer(layer, self._runtime, self._threads) for layer in (_NEXT_TO_NOTHING, *layers)), strict=True
+                *(
+                    lone_layer(layer, self._runtime, self._threads, self._place)
+                    for layer in (_NEXT_TO_NOTHING, *layers)
+                ),
+                strict=True,
             )
             numbered = {str(i): call for i, call in enumerate(calls)}
             turns = interruptible(time_in_turns, numbered, clock=clocks[0], min_rounds=_ROUNDS, max_seconds=0)

@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import nn
 
-from secateur.base import SecateurError, SecateurWarning, batch_of, steps, threads_text, working
-from secateur.bench import Comparison, Timing
+from secateur.base import SecateurError, SecateurWarning, batch_of, steps, working
+from secateur.bench import Comparison, Timing, inputs_on, model_on
 from secateur.channels.budget import Budget, allowed_steps, lowest_units, steps_for
 from secateur.channels.costs import Costs, bytes_of, macs_of, parameters_of
 from secateur.channels.dissection import Dissection
@@ -28,6 +28,7 @@ from secateur.channels.target.candidates import CUT, DENSE, Candidates, require_
 from secateur.channels.target.importance import Importance
 from secateur.channels.target.latency import LatencyTable
 from secateur.channels.target.search import Ladder, search_by_importance, search_uniformly
+from secateur.channels.target.single_layer import place_of_layers
 from secateur.channels.target.slots import layer_slots
 from secateur.couple import Bundle, Ids
 from secateur.plans import Goal, Outcome, Plan, Target, TargetUnreachable, quantity
@@ -142,10 +143,11 @@ def _seconds(goal: Goal, timing: Timing) -> float:
 
 def _meet_latency(target: Target, search: Search, progress: bool) -> Plan:
     goal, runtime = target.parsed_goal, target.runtime
-    require_runtime(goal, runtime)
+    require_runtime(goal, runtime, target.device)
     slots = layer_slots(search.dissection)
-    candidates = Candidates(search.module, search.example_inputs, runtime, target.threads)
-    table = LatencyTable(runtime, target.threads)
+    module, inputs = model_on(target.device, search.module), inputs_on(target.device, search.example_inputs)
+    candidates = Candidates(module, inputs, runtime, target.threads)
+    table = LatencyTable(runtime, target.threads, place_of_layers(module, runtime))
     with steps(len(table.families(slots)), f"timing layers in {runtime}", progress) as begin:
         table.measure(slots, begin)
     dense = _seconds(goal, candidates.time_dense()[DENSE])
@@ -153,7 +155,7 @@ def _meet_latency(target: Target, search: Search, progress: bool) -> Plan:
     costs = table.costs(slots, dense / table.costs(slots).total({}))
     descent = _Descent(goal, search, candidates, costs, progress)
     best = descent.descend(aim, 0.995 * dense)
-    where = f"{threads_text(target.threads)}, batch {batch_of(search.example_inputs)}"
+    where = f"{best.timed.place}, batch {batch_of(search.example_inputs)}"
     outcome = _outcome(best, descent.attempts, f"{candidates.runtime}, {best.timed.precision}, {where}")
     if best.above > 0 and not descent.can_go_lower:
         raise _unreachable(goal, outcome.reached, outcome.dense)
