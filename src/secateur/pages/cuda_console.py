@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from secateur.pages.printed_lines import print_lines, print_title
 from secateur.pages.cuda_text import about_gpu, gpu_tables, not_measured
 from secateur.pages.hardware_console import print_section
 from secateur.pages.hardware_text import Section
+from secateur.pages.printed_lines import print_lines, print_title
 from secateur.studies import GpuReport
 
 
