@@ -1,6 +1,7 @@
 """Measuring on CUDA, up to the kernels: models are moved, timed by events, and kept apart from the processor's."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,16 +12,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import secateur
 from secateur.base.records import to_json
-from secateur.bench.clocks import clock_on, cuda_clock, thread_clock
+from secateur.bench import comparison
+from secateur.bench.clocks import Clock, clock_on, cuda_clock, thread_clock
 from secateur.bench.runner import Runner
 from secateur.bench.runtimes import RUNTIMES, available_runtimes
-from secateur.channels.target import candidates, meet
+from secateur.bench.turns import Turns
+from secateur.channels.target import latency
 from secateur.channels.target.single_layer import ON_PROCESSOR, Place, lone_layer, place_of_layers
 from secateur.channels.target.slots import Layer
 from secateur.loop import pruners
 from secateur.pages.charts import where
 from secateur.pages.gather import with_sheet
 from secateur.pages.run_report import RunReport
+from tests.support.hardware_reports import timing
 from tests.support.report_runs import EXAMPLE, loaders, pruned, real_report, trained
 from tests.support.stand_in_cuda import stand_in_for_cuda
 
@@ -52,10 +56,10 @@ def test_models_are_measured_on_a_device_and_stay_where_they_are(asked: list[str
 
 def test_a_model_that_is_there_already_is_timed_there(asked: list[str], model: nn.Module) -> None:
     model.on_stand_in = True
-    comparison = secateur.compare({"a": model, "b": model}, X, max_seconds=0)
-    assert comparison.device == "cuda"
+    compared = secateur.compare({"a": model, "b": model}, X, max_seconds=0)
+    assert compared.device == "cuda"
     assert "model" not in asked
-    assert str(comparison).startswith("eager, float32, CUDA, ")
+    assert str(compared).startswith("eager, float32, CUDA, ")
     assert secateur.compare({"a": nn.Linear(16, 4)}, X, device="cuda", max_seconds=0).place == "CUDA"
     assert secateur.compare({"a": nn.Linear(16, 4)}, X, device="cpu", max_seconds=0).place == "one thread"
 
@@ -93,20 +97,19 @@ def test_without_a_gpu_nothing_is_measured(model: nn.Module) -> None:
             call()
 
 
-@pytest.mark.filterwarnings("ignore::secateur.SecateurWarning")  # of a target that noise kept it from meeting
 def test_a_latency_is_met_on_a_device(
     asked: list[str], model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def timer(calls: dict[str, Callable[[], object]], *, clock: Clock, **options: object) -> Turns:
+        assert clock is cuda_clock
+        assert all(clock(call, 1) > 0 for call in calls.values())
+        ratios = {name: 0.49 if name == "cut" else 1.0 + 0.1 * i for i, name in enumerate(calls)}
+        return Turns({name: timing(ratio) for name, ratio in ratios.items()}, timing(1.0))
+
     monkeypatch.setenv("SECATEUR_CACHE", str(tmp_path))
-    for module, name, value in (
-        (meet, "_MOST_AIMS", 1),
-        (meet, "_MOST_STEPS_DOWN", 0),
-        (meet, "_CONFIRMATIONS", 1),
-        (candidates, "_MOST_SECONDS", 0),
-        (candidates, "_SECONDS_AGAIN", 0),
-    ):
-        monkeypatch.setattr(module, name, value)
-    plan = secateur.plan_channels(model, X, target="latency=0.9", device="cuda", multiple_of=1, progress=False)
+    for module in (latency, comparison):
+        monkeypatch.setattr(module, "time_in_turns", timer)
+    plan = secateur.plan_channels(model, X, target="latency=0.5", device="cuda", progress=False)
     assert plan.outcome is not None
     assert "CUDA, batch 2" in plan.outcome.measured_in
     assert asked.index("model") < asked.index("layer in torch.float32")
