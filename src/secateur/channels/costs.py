@@ -13,7 +13,7 @@ from math import prod
 from torch import nn
 
 from secateur.channels.dissection import Dissection
-from secateur.couple import Axis, Shares
+from secateur.couple import Axis, Shares, Width
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,16 @@ def _of_tensors(dissection: Dissection, weights: dict[str, int], module: nn.Modu
         if name is None:
             continue
         seen.add(name)
-        terms.append(_product(dissection, dissection.coupling.axes(leaf), weights[name]))
+        whole = _product(dissection, dissection.coupling.axes(leaf), weights[name])
+        place = dissection.place_in_list(leaf)
+        terms.append(whole if place is None else _in_list(whole, dissection.widths(place[0])))
     return Costs(terms, sum(weights[name] * tensors[name].numel() for name in weights if name not in seen))
+
+
+def _in_list(whole: Term, modules: Width) -> Term:
+    """Of a tensor whose module may leave a list, which is as likely as for any other there."""
+    length = modules.at({})
+    return Term(whole.groups | modules.groups, lambda shares: whole.at(shares) * modules.at(shares) / length)
 
 
 def macs_of(dissection: Dissection) -> Costs:

@@ -140,7 +140,20 @@ class Dissection:
     def layers(self, group: Group) -> tuple[str, ...]:
         """The modules that shrink with the group, those that make its channels first."""
         members = [*self.producers(group), *(m for m in group.members if len(m.leaf.shape) >= 2)]
-        return tuple(dict.fromkeys(module_of(member.leaf.name) for member in members))
+        return tuple(dict.fromkeys([*(module_of(member.leaf.name) for member in members), *self.lists(group)]))
+
+    def lists(self, group: Group) -> list[str]:
+        """The lists, by path, whose modules are the units of the group."""
+        if not group.is_experts:
+            return []
+        units = self.coupling.units
+        return [path for path, axis in self.coupling.modules.items() if np.isin(group.units, units.resolve(axis)).all()]
+
+    def place_in_list(self, leaf: Value) -> tuple[Axis, int] | None:
+        """For a tensor of a module that can leave a list, the modules there and its number."""
+        children = self.coupling.loops.children.get(leaf.index, ())
+        places = [(self.coupling.modules[each.path], each.number) for each in children if each.path in self.coupling.modules]
+        return places[-1] if places else None
 
     def kind(self, group: Group) -> str:
         """What a unit of the group is: several channels of a layer may be one head, or one group of a group norm."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from secateur.capture import TAKES_SIZES, OpCall, Output, Trace, Value, within_reach
 from secateur.couple.axes import split
+from secateur.couple.loops import Loops
 from secateur.couple.positions import Positions
 from secateur.couple.units import FIXED, Axis, Units, fixed_axis
 
@@ -80,6 +81,9 @@ class Coupling:
         self.looked_up_leaves: set[int] = set()
         """Parameters, by value, of which the data chooses coordinates."""
         self.choices: list[Choice] = []
+        self.loops = Loops(trace)
+        self.modules: dict[str, Axis] = {}
+        """By the path of a list whose modules are experts, those modules."""
         self.positions = Positions(self)
         self.contractions: list[Contraction] = []
         self.group_axes: dict[int, Axis] = {}
@@ -199,6 +203,21 @@ class Coupling:
         self.looked_up_leaves.add(self._origin.get(weight.index, (-1, ()))[0])
         if len(weight.shape) > 2 and self._is_weight(weight):
             self.experts.append(axis)
+
+    def experts_in(self, path: str) -> Axis:
+        """The modules of a list, of which the data chooses some."""
+        if path not in self.modules:
+            self.modules[path] = self.units.fresh(self.trace.lists[path])
+            self.experts.append(self.modules[path])
+            self.read(self.modules[path])
+        return self.modules[path]
+
+    def picked_in_loop(self, call: OpCall, axis: Axis) -> bool:
+        """Whether a loop over modules picks a coordinate by the number of its module: both live and die together."""
+        children = self.loops.picks.get(call.index, ())
+        for path, number in ((child.path, child.number) for child in children):
+            self.tie(call, axis[:, number : number + 1], self.experts_in(path)[:, number : number + 1])
+        return bool(children)
 
     def _is_weight(self, value: Value) -> bool:
         """Whether it is a parameter, or made of parameters alone."""

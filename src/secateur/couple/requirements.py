@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from secateur.capture import (
     TAKES_SIZES,
     Expression,
@@ -76,6 +78,11 @@ class Requirements:
             self._known[key] = len(self.count_axes)
             self.count_axes.append(axis)
         return "count", self._known[key]
+
+    def are_modules(self, axis: Axis) -> bool:
+        """Whether the coordinates are the modules of a list."""
+        resolve = self.coupling.units.resolve
+        return any(np.array_equal(resolve(axis), resolve(each)) for each in self.coupling.modules.values())
 
     def in_counts(self, expression: Expression) -> Expression:
         """With the lengths of tensors' axes written as counts."""
@@ -224,7 +231,11 @@ def _require_sizes(
 
 @handles("number of classes")
 def one_hot(requirements: Requirements, use: SizeUse) -> None:
-    requirements.require(use, _argument(use, 1, "num_classes", -1), _axes(requirements, use.outputs[0])[-1])
+    """Of a list of modules, Python's len() gives a plain number. If it is a literal after all, classes that nothing
+    belongs to are left over."""
+    classes, axis = _argument(use, 1, "num_classes", -1), _axes(requirements, use.outputs[0])[-1]
+    if isinstance(classes, TracedSize) or not requirements.are_modules(axis):
+        requirements.require(use, classes, axis)
 
 
 @handles("parts of an axis")

@@ -43,7 +43,7 @@ from secateur.capture import (
     write_attributes,
 )
 from secateur.plans import Plan, inputs_of_form
-from secateur.surgery.cutting import named_tensors, require_fit, selected
+from secateur.surgery.cutting import named_tensors, require_fit, selected, shorten_lists
 from secateur.surgery.proof.verifying import ProofFailed
 
 _CHEAP_PARAMETERS = 5_000_000
@@ -207,7 +207,7 @@ def _runs_whole(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> bo
 
 
 def _run_whole(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> _Run:
-    return _run(module, tensors, replace(plan, tensors={}, attributes={}), {})
+    return _run(module, tensors, replace(plan, tensors={}, attributes={}, lists=None), {})
 
 
 def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
@@ -246,7 +246,7 @@ def _quick_run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played
     """As `_run`, but "looked" is true wherever the code looks at any values."""
     recorder = NumberRecorder(state_tensors(module))
     with _as_cut(module, plan), recorder.restoring(), numbers_noted(recorder):
-        shapes = _shapes(module, tensors, played, _call(tensors, plan))
+        shapes = _shapes(module, played, _call(tensors, plan))
     return _Run(shapes, frozenset(recorder.numbers), recorder.looked, recorder.operators)
 
 
@@ -257,7 +257,7 @@ def _run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played: Play
     inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in(call)]
     recorder = CallRecorder([*weights, *state_tensors(module), *inputs])
     with _as_cut(module, plan), recorder.restoring(), recorded(module, recorder):
-        shapes = _shapes(module, tensors, played, call)
+        shapes = _shapes(module, played, call)
     sources = recorder.leaves[: len(weights)]
     looked = looks_at_values_of(sources, recorder.calls, recorder.views, recorder.conjured)
     return _Run(shapes, numbers_of(recorder.calls), looked, len(recorder.calls))
@@ -275,6 +275,7 @@ def _as_cut(module: nn.Module, plan: Plan) -> Iterator[None]:
         caches_apart(module),
     ):
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
+        shorten_lists(module, plan, [])
         yield
 
 
@@ -286,8 +287,8 @@ def _call(tensors: dict[str, Tensor], plan: Plan) -> tuple[tuple[Any, ...], dict
 
 
 def _shapes(
-    module: nn.Module, tensors: dict[str, Tensor], played: Played, call: tuple[tuple[Any, ...], dict[str, Any]]
+    module: nn.Module, played: Played, call: tuple[tuple[Any, ...], dict[str, Any]]
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    every_name = {name: played[id(tensor)] for name, tensor in tensors.items() if id(tensor) in played}
+    every_name = {name: played[id(tensor)] for name, tensor in named_tensors(module).items() if id(tensor) in played}
     out = functional_call(module, every_name, *call, tie_weights=False)
     return tuple((path, tuple(tensor.shape)) for path, tensor in tensors_by_path(out))

@@ -1,0 +1,75 @@
+"""Lists of modules that are all alike, such as experts: what a cut may shorten, and who is looked up in them.
+
+Python takes the number out of a tensor to look a module up, and then nobody knows any more where it came from. So the
+lookup itself is written down.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from secateur.capture.recorder import MODULE_LOOKUP, CallRecorder, muted
+
+
+def find_lists(model: nn.Module) -> dict[str, int]:
+    """By path, how many modules a list holds, each with tensors of its own that have the same names and shapes."""
+    names: dict[int, int] = {}
+    for _, module in model.named_modules(remove_duplicate=False):
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            names[id(tensor)] = names.get(id(tensor), 0) + 1
+
+    def is_own(tensor: Tensor) -> bool:
+        return names[id(tensor)] == 1 and tensor.dim() > 0 and (tensor.is_floating_point() or tensor.is_complex())
+
+    found: dict[str, int] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) > 1:
+            forms = [_form(child) for child in module]
+            alike = bool(forms[0][1]) and all(form == forms[0] for form in forms)
+            if alike and all(map(is_own, (*module.parameters(), *module.buffers()))):
+                found[path] = len(module)
+    return found
+
+
+def _form(module: nn.Module) -> tuple[Any, ...]:
+    """What makes a module what it is: what a file stores of it, nothing where that is only a part, and the numbers and
+    words that it holds."""
+    stored = {name: t.shape for name, t in module.state_dict(keep_vars=True).items() if isinstance(t, Tensor)}
+    held = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+    settings = [
+        (path, key, value)
+        for path, part in module.named_modules()
+        for key, value in vars(part).items()
+        if isinstance(value, bool | int | float | str | tuple)
+    ]
+    return type(module), stored if stored.keys() == held else {}, settings
+
+
+@contextmanager
+def lookups_recorded(model: nn.Module, lists: dict[str, int], recorder: CallRecorder) -> Iterator[None]:
+    """Inside, looking a module up by a tensor is one call. Needs `unchanged` around it, which takes this back."""
+    here = threading.get_ident()
+
+    def watch(path: str, modules: nn.ModuleList) -> None:
+        look_up = modules._get_abs_string_index
+
+        def watched(index: Any) -> str:
+            if not isinstance(index, Tensor) or recorder.muted or threading.get_ident() != here:
+                return look_up(index)
+            with muted(recorder), torch._C.DisableTorchFunction():
+                number = look_up(index)
+            with torch._C.DisableTorchFunction():
+                recorder.emit(None, (index, path, int(number)), {}, None, name=MODULE_LOOKUP)
+            return number
+
+        vars(modules)["_get_abs_string_index"] = watched
+
+    for path in lists:
+        watch(path, model.get_submodule(path))  # type: ignore[arg-type]
+    yield
