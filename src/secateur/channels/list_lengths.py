@@ -30,7 +30,7 @@ def with_lengths(module: nn.Module, plan: Plan, trace: Trace) -> Plan:
 
 
 def _tries(plan: Plan, trace: Trace) -> Iterator[Sizes]:
-    """No number, those of one name beside every list, then all that are as long as the list beside them."""
+    """No number, then those of one name that are as long as the list beside them."""
     named: dict[tuple[str | int, ...], Sizes] = {}
     for path, cut in (plan.lists or {}).items():
         for at, size in trace.attributes.items():
@@ -38,4 +38,3 @@ def _tries(plan: Plan, trace: Trace) -> Iterator[Sizes]:
                 named.setdefault(at[1], {})[at] = size, len(cut.kept)
     yield {}
     yield from named.values()
-    yield {at: sizes for each in named.values() for at, sizes in each.items()}

@@ -247,8 +247,11 @@ def _list_cuts(selection: Selection, dissection: Dissection) -> dict[str, ListCu
 
 
 def _group_cuts(selection: Selection, dissection: Dissection, costs: Sequence[Costs]) -> Iterable[GroupCut]:
+    removal = dissection.removal(selection.dead)
     for group in (group for bundle in selection.bundles for group in bundle.groups):
         left = selection.shares.get(group.index)
-        if left is not None:
+        places = [dissection.place_in_list(member.leaf) for member in group.members]
+        goes_whole = all(place is not None and not removal.alive(place[0])[place[1]] for place in places)
+        if left is not None and not goes_whole:
             saved = (round(cost.saved({group.index: left})) for cost in costs)
             yield GroupCut(*dissection.told(group), len(group), round(left * len(group)), *saved)
