@@ -152,7 +152,9 @@ class Dissection:
     def place_in_list(self, leaf: Value) -> tuple[Axis, int] | None:
         """For a tensor of a module that can leave a list, the modules there and its number."""
         children = self.coupling.loops.children.get(leaf.index, ())
-        places = [(self.coupling.modules[each.path], each.number) for each in children if each.path in self.coupling.modules]
+        places = [
+            (self.coupling.modules[each.path], each.number) for each in children if each.path in self.coupling.modules
+        ]
         return places[-1] if places else None
 
     def kind(self, group: Group) -> str:

@@ -30,7 +30,9 @@ def as_one(applied: Plan | Masks | Sequence[Plan | Masks]) -> tuple[Plan | None,
 def _composed(first: Plan, later: Plan) -> Plan:
     for path, list_cut in (later.lists or {}).items():
         if first.lists and path in first.lists and len(first.lists[path].kept) != list_cut.length:
-            raise UsageError(f"A plan shortens {path} of another length; give the plans in the order they were applied.")
+            raise UsageError(
+                f"A plan shortens {path} of another length; give the plans in the order they were applied."
+            )
     for name, cut in first.named_as_before(later.tensors).items():
         if name in first.tensors and first.tensors[name].new_shape != cut.shape:
             raise UsageError(

@@ -18,6 +18,7 @@ from secateur.plans.masks import DescribedMasks as DescribedMasks
 from secateur.plans.masks import LayerMask as LayerMask
 from secateur.plans.masks import Masks as Masks
 from secateur.plans.module_lists import ListCut as ListCut
+from secateur.plans.module_lists import name_after as name_after
 from secateur.plans.outcome import Outcome as Outcome
 from secateur.plans.outcome import TargetUnreachable as TargetUnreachable
 from secateur.plans.outcome import quantity as quantity
