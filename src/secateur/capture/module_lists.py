@@ -7,7 +7,7 @@ lookup itself is written down.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,7 +57,7 @@ def lookups_recorded(model: nn.Module, lists: dict[str, int], recorder: CallReco
     here = threading.get_ident()
 
     def watch(path: str, modules: nn.ModuleList) -> None:
-        look_up = modules._get_abs_string_index
+        look_up: Callable[[Any], str] = modules._get_abs_string_index
 
         def watched(index: Any) -> str:
             if not isinstance(index, Tensor) or recorder.muted or threading.get_ident() != here:

@@ -6,7 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from secateur.base import LeftAlone, UsageError, as_call, interruptible, require_module, uninterrupted, unwrap
-from secateur.capture import Trace, Value, capture
+from secateur.capture import Attribute, Trace, Value, capture
 from secateur.channels.free_outputs import find_free_outputs
 from secateur.couple import (
     Axis,
@@ -40,8 +40,11 @@ def dissect(model: nn.Module, example_inputs: Any, outputs: Sequence[str] = ()) 
     require_module(model)
     module = unwrap(model)
     _require_plain_parameters(module)
+    from secateur.channels.list_lengths import with_lengths
+
     with uninterrupted(), _no_garbage_collection():
-        return interruptible(_dissected, module, example_inputs, outputs)
+        dissection = interruptible(_dissected, module, example_inputs, outputs)
+    return with_lengths(dissection, module, example_inputs)
 
 
 def _dissected(module: nn.Module, example_inputs: Any, outputs: Sequence[str]) -> Dissection:
@@ -71,6 +74,8 @@ class Dissection:
     bundles: Sequence[Bundle]
     refused: Sequence[tuple[Group, Reason]]
     """Groups that no set of groups can be cut with."""
+    lengths: Mapping[str, Sequence[Attribute]] = field(default_factory=dict)
+    """By list of modules, the numbers in the code that are its length."""
 
     @cached_property
     def left_alone(self) -> tuple[LeftAlone, ...]:

@@ -182,9 +182,9 @@ def _mean_additions(module: nn.Module, dissection: Dissection, data: Iterable[An
                 weights[m.leaf.index] = ExpertWeight(index, m.leaf.shape[0])
                 axes.setdefault(index, dissection.coupling.axes(m.leaf)[0])
     for leaf in dissection.leaves:
-        place = dissection.place_in_list(leaf)
-        for index in [index for index, axis in axes.items() if place is not None and axis is place[0]]:
-            weights[leaf.index] = ExpertWeight(index, len(axes[index][0]), place[1])
+        experts, number = dissection.place_in_list(leaf) or (None, 0)
+        for index in [index for index, axis in axes.items() if axis is experts]:
+            weights[leaf.index] = ExpertWeight(index, axes[index].shape[1], number)
     uses = measure_use(module, data, weights) if weights else {}
     resolve = dissection.coupling.units.resolve
     return {index: groups[index].sum_by_unit(resolve(axes[index]), use.mean) for index, use in uses.items()}

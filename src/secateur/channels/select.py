@@ -19,7 +19,6 @@ from secateur.channels.budget import NO_UNITS, Budget, choose_steps, lowest_unit
 from secateur.channels.costs import Costs, macs_of, parameters_of
 from secateur.channels.dissection import Dissection
 from secateur.channels.given import Given
-from secateur.channels.list_lengths import with_lengths
 from secateur.channels.scores import ChannelScorer
 from secateur.couple import Bundle, Conflict, Ids
 from secateur.plans import GroupCut, ListCut, Plan, TensorCut, form_of
@@ -183,9 +182,13 @@ def plan_of(
     costs = (parameters_of(dissection, module), macs_of(dissection))
     parameters, macs = (round(cost.total({})) for cost in costs)
     tensors = _tensor_cuts(selection, dissection)
-    plan = Plan(
+    lists = _list_cuts(selection, dissection)
+    lengths = {
+        at: (cut.length, len(cut.kept)) for path, cut in lists.items() for at in dissection.lengths.get(path, ())
+    }
+    return Plan(
         tensors=tensors,
-        attributes={key: (trace.attributes[key], value) for key, value in selection.attributes.items()},
+        attributes={key: (trace.attributes[key], value) for key, value in selection.attributes.items()} | lengths,
         groups=tuple(_group_cuts(selection, dissection, costs)),
         left_alone=selection.left_alone,
         parameters=(parameters, parameters - _parameters_lost(tensors, dissection)),
@@ -194,14 +197,13 @@ def plan_of(
         free_outputs=tuple(output.path for output in free if not output.in_training) or None,
         scope=scope,
         score=score,
-        lists=_list_cuts(selection, dissection) or None,
+        lists=lists or None,
         looks_at_weights=_looks_at_weights(trace, tensors) or None,
         example_form=form_of(example_inputs),
         example_inputs=example_inputs,
         constants=numbers_of(trace.calls[: trace.example_calls]) | _followed_numbers(selection, dissection),
         operators=trace.example_calls,
     )
-    return with_lengths(module, plan, trace)
 
 
 def _parameters_lost(tensors: Mapping[str, TensorCut], dissection: Dissection) -> int:

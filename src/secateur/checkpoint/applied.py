@@ -63,10 +63,10 @@ def require_cut(module: nn.Module, plan: Plan) -> None:
             advice = "apply the plan first" if shape == cut.shape else "give every plan that was applied, in order"
             raise UsageError(f"The plan leaves {name} with shape {cut.new_shape}, but the model has {shape}; {advice}.")
     for (before, way), (_, new) in plan.attributes.items():
-        path = plan.name_after(before)
-        found = new if path is None else read_attribute(module, (path, way))
+        after = plan.name_after(before)
+        found = new if after is None else read_attribute(module, (after, way))
         if found != new:
-            where = ".".join(str(step) for step in (path, *way) if step != "")
+            where = ".".join(str(step) for step in (after, *way) if step != "")
             raise UsageError(
                 f"The plan leaves {where} as {new}, but the model has {found}; give every plan that was applied."
             )

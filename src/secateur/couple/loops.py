@@ -3,7 +3,8 @@
 `for i, expert in enumerate(self.experts)` leaves a plain number in every call that picks what belongs to the expert, as
 `mask[i]` or `chosen == i`. When an expert goes, those behind it move up, and so do the numbers: nothing else changes if
 
-- the iterations are alike: the same calls with the same numbers in them, but for their own one;
+- the iterations are alike: the same calls, with the same tensors and numbers in them but for their own module and its
+  number;
 - an iteration changes only rows that were picked by its number, and nothing that it makes is used outside it. So the
   iteration of a module that no row is sent to has no effect, and may as well not be there.
 
@@ -16,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secateur.capture import MODULE_LOOKUP, OpCall, Trace, Value, numbers_of
+from secateur.capture import MODULE_LOOKUP, OpCall, Trace, Value
 
-_ADDS_ROWS = frozenset("index_add index_put _index_put_impl".split())
+_WRITES_ROWS = frozenset("index_add_ index_put_ _index_put_impl_".split())
 # What a picked mask goes through to become the rows that it marks; of a mask without any, nothing is left.
 _FIND_ROWS = frozenset(
     """nonzero any unbind select squeeze unsqueeze view reshape flatten transpose permute t _to_copy to bool clone
@@ -110,7 +111,7 @@ def _site(call: OpCall) -> tuple[Any, ...]:
 
 
 def _enumerating(trace: Trace, path: str) -> dict[int, int]:
-    """The calls, by index, in the code that holds the list, that pick by number, and the number: at each site 0, 1, 2, … as long as the list."""
+    """The calls, by index, that pick by number in the code that holds the list: at each site 0, 1, 2, … to its end."""
     length, code = trace.lists[path], {path, path.rpartition(".")[0]}
     sites: dict[tuple[Any, ...], list[OpCall]] = {}
     for call in trace.calls:
@@ -139,6 +140,19 @@ def _runs(events: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
         yield run
 
 
+def _lengths_by_values(calls: Sequence[OpCall]) -> set[int]:
+    """Of results that are as long as values say: how many rows a module gets."""
+    return {out.shape[0] for call in calls if call.looks for out in call.outputs if out is not None and out.shape}
+
+
+def _same(one: Any, other: Any, lengths: set[int], other_lengths: set[int]) -> bool:
+    """Of what is told of two calls."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(_same(*pair, lengths, other_lengths) for pair in pairs)
+    return bool(one == other) or (type(one) is type(other) is int and one in lengths and other in other_lengths)
+
+
 class _Loop:
     """One run over the list: where its iterations begin and what they do."""
 
@@ -161,42 +175,56 @@ class _Loop:
         length = self._trace.lists[self._path]
         if list(self._starts) != list(range(length)):
             return False
-        starts = list(self._starts.values())
-        iterations = [self._trace.calls[a:b] for a, b in zip(starts, starts[1:], strict=False)]
-        told = [[self._told(call, number) for call in calls] for number, calls in enumerate(iterations)]
-        longest = max(told, key=len)
-        last = self._trace.calls[starts[-1] : starts[-1] + len(longest)]
-        same = [self._told(call, length - 1) == each for call, each in zip(last, longest, strict=False)]
-        last = last[: [*same, False].index(False)]
-        if not last or max(at for at, _ in self._events) > last[-1].index:
+        ends = [*list(self._starts.values())[1:], len(self._trace.calls)]
+        iterations = [self._trace.calls[start:end] for start, end in zip(self._starts.values(), ends, strict=True)]
+        longest = max(range(length - 1), key=lambda number: len(iterations[number]))
+        same = [self._same_calls(number, iterations[number], longest, iterations[longest]) for number in range(length)]
+        iterations[-1] = iterations[-1][: same[-1]]  # what follows it is no iteration
+        if not same[-1] or max(at for at, _ in self._events) > iterations[-1][-1].index:
             return False
-        alike = all(each == longest[: len(each)] for each in told)
-        return alike and all(map(self._is_apart, [*iterations, last]))
+        return [len(calls) for calls in iterations] == same and all(map(self._is_apart, iterations))
+
+    def _same_calls(self, number: int, calls: Sequence[OpCall], other: int, others: Sequence[OpCall]) -> int:
+        """So many calls of two iterations are alike, from the first one on."""
+        lengths = _lengths_by_values(calls), _lengths_by_values(others)
+        for i, (one, another) in enumerate(zip(calls, others, strict=False)):
+            if not _same(self._told(one, number), self._told(another, other), *lengths):
+                return i
+        return min(len(calls), len(others))
 
     def _told(self, call: OpCall, number: int) -> tuple[Any, ...]:
-        """What the code does, whichever module it does it with."""
-        own = f"{self._path}.{number}"
-        inside = f"{call.module}.".startswith(f"{own}.")
-        place = call.module.removeprefix(own) if inside else call.module
-        if self._picks.get(call.index) == number:
-            return _site(call), place
-        return call.op, inside, place, numbers_of([call])
+        """What a call does, whichever module it does it with."""
+        own, start = f"{self._path}.{number}.", self._starts[number]
+        picked_by = ("index" if call.op == "select" else "other") if call.index in self._picks else ""
+
+        def told(item: Any) -> Any:
+            if isinstance(item, list | tuple):
+                return tuple(map(told, item))
+            if not isinstance(item, Value):
+                return item
+            if item.names and item.name.startswith(own):
+                return "its own", item.name.removeprefix(own)
+            born = self._born.get(item.index, -1)
+            return ("made here", str(born - start)) if born >= start else ("from outside", str(item.index))
+
+        given = tuple(told(item) for name, item in call.args.items() if name != picked_by)
+        return call.op, f"{call.module}.".removeprefix(own), *given
 
     def _is_apart(self, calls: Sequence[OpCall]) -> bool:
         """Whether an iteration has no effect but on rows that were picked by its number."""
         first, last = calls[0].index, calls[-1].index
         rows: set[int] = set()
         for call in calls:
-            adds = call.op.rstrip("_") in _ADDS_ROWS and self._is_at(call, rows)
+            at_rows = call.op in _WRITES_ROWS and self._is_at(call, rows)
             outputs = [out for out in call.outputs if out is not None]
             if call.index in self._picks or (call.op in _FIND_ROWS and call["self"].index in rows):
                 rows |= {out.index for out in outputs}
             for out in outputs:
                 written = self._born.get(out.index, -1) < call.index
                 memory = self._trace.views.get(out.index, out.index)
-                if written and self._born.get(memory, -1) < first and not adds:
+                if written and self._born.get(memory, -1) < first and not at_rows:
                     return False
-                if not written and self._last_use.get(out.index, -1) > last and not adds:
+                if not written and self._last_use.get(out.index, -1) > last:
                     return False
         return True
 

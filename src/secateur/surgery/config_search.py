@@ -147,12 +147,12 @@ class _Search:
         self.wanted = {after: shape for name, shape in left.items() if (after := self._name_after(name)) is not None}
         own = named_tensors(self.part)
         self.buffers_cut = sorted(name for name, t in own.items() if id(t) in cuts and name not in state)
+        lists = plan.lists if plan and plan.lists else {}
         self.attributes = {
-            (after, way): sizes
+            (_within(after, path), way): sizes
             for (inner, way), sizes in (plan.attributes if plan else {}).items()
-            if _is_within(inner, path) and (after := plan and plan.name_after(inner)) is not None
+            if _is_within(inner, path) and (after := name_after(lists, inner)) is not None
         }
-        self.attributes = {(_within(at, path), way): sizes for (at, way), sizes in self.attributes.items()}
         stay = [name for name in state if self._name_after(name) is not None]
         self.changes = {pair for name in stay for pair in zip(self.full[name], left[name], strict=True)}
         self.changes = {(old, new) for old, new in self.changes | set(self.attributes.values()) if old != new}

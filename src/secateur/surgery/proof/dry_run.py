@@ -105,13 +105,14 @@ def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
                 dry_run(model, made)
 
 
-def dry_run(model: nn.Module, plan: Plan, passes: Passes | None = None) -> None:
+def dry_run(model: nn.Module, plan: Plan, passes: Passes | None = None, *, same_numbers: bool = False) -> None:
     """Refuses a plan with which the code would not run, or would give outputs that count another shape.
 
     The cut weights are played by numbers that all share one place in memory: that takes no more of it than the largest
     of them, and the time of one pass of the cut model. Code that looks at values which follow from those weights, as to
     find the experts that a router chose, is run on the weights themselves, cut. Then values may decide the shapes of
-    outputs, and numbers in the arithmetic, and only the numbers of axes are compared.
+    outputs, and numbers in the arithmetic, and only the numbers of axes are compared, unless `same_numbers` are asked
+    for.
     """
     module = unwrap(model)
     tensors = named_tensors(module)
@@ -126,7 +127,7 @@ def dry_run(model: nn.Module, plan: Plan, passes: Passes | None = None) -> None:
             "Leave the layer out with keep=[…], and tell us about the model."
         ) from error
     _require_same_shapes(plan, run)
-    if not run.looked:
+    if same_numbers or not run.looked:
         _require_no_new_numbers(plan, run.numbers)
 
 
