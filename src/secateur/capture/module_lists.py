@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from secateur.capture.attributes import OF_EVERY_MODULE
 from secateur.capture.recorder import MODULE_LOOKUP, CallRecorder, muted
 
 
@@ -38,15 +39,15 @@ def find_lists(model: nn.Module) -> dict[str, int]:
 
 
 def _form(module: nn.Module) -> tuple[Any, ...]:
-    """What makes a module what it is: what a file stores of it, nothing where that is only a part, and the numbers and
-    words that it holds."""
+    """What makes a module what it is: what a file stores of it, nothing where that is only a part; its parts, and the
+    numbers, words and functions that they hold."""
     stored = {name: t.shape for name, t in module.state_dict(keep_vars=True).items() if isinstance(t, Tensor)}
     held = {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
     settings = [
-        (path, key, value)
+        (path, type(part), key, value)
         for path, part in module.named_modules()
         for key, value in vars(part).items()
-        if isinstance(value, bool | int | float | str | tuple)
+        if key not in OF_EVERY_MODULE and (isinstance(value, bool | int | float | str | tuple) or callable(value))
     ]
     return type(module), stored if stored.keys() == held else {}, settings
 

@@ -295,11 +295,23 @@ class Coupling:
             if not np.isin(self.units.resolve(choice.axis), experts).all():
                 self.pin(choice.call, choice.why, choice.axis)
 
+    def _is_cut_like_another(self, leaf: Value) -> bool:
+        """Whether it belongs to an expert that no token was sent to, of a list in which others ran: those run the same
+        code, and so tell what would read it."""
+        found = self.loops.twin(leaf)
+        if found is None:
+            return False
+        twin, call = found
+        for own, other in zip(self.axes(leaf), self.axes(twin), strict=True):
+            self.tie(call, own, other)
+        return True
+
     def _pin_what_others_may_read(self) -> None:
         """The data decided which layers ran, or the model could not be run in training mode. A layer that did not run
         may read whatever the code of the modules around it holds, along any axis of a length that it has."""
         trace = self.trace
-        for module, index, axis in within_reach(trace.untouched, trace.visible, trace.calls):
+        unread = [leaf for leaf in trace.untouched if not self._is_cut_like_another(leaf)]
+        for module, index, axis in within_reach(unread, trace.visible, trace.calls):
             reason = Reason(f"{module}, which may read it, did not run here, but may on other data or in training")
             if index in self._axes:
                 self.pin_for(self._axes[index][axis], reason)

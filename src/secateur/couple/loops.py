@@ -35,6 +35,10 @@ class Child:
     path: str
     number: int
 
+    def rest(self, leaf: Value) -> str:
+        """What one of its tensors is called within it."""
+        return leaf.name.removeprefix(f"{self.path}.{self.number}.")
+
 
 class Loops:
     """Which lists of modules can be followed, and which calls pick coordinates by the numbers of their modules."""
@@ -46,6 +50,8 @@ class Loops:
         self.followed: set[str] = set()
         self.picks: dict[int, list[Child]] = {}
         """By call, the modules whose numbers it picks a coordinate by."""
+        self._readers: dict[tuple[str, str], tuple[Value, OpCall]] = {}
+        """By a list and the name of a tensor within a module there, one that was read, and the call that read it."""
         reads, lookups = self._uses()
         born, last_use = _lives(trace) if reads else ({}, {})
         for path, own in reads.items():
@@ -70,7 +76,13 @@ class Loops:
             for value in call.tensors:
                 for child in self.children.get(value.index, ()):
                     reads.setdefault(child.path, []).append((call.index, child.number))
+                    self._readers.setdefault((child.path, child.rest(value)), (value, call))
         return reads, lookups
+
+    def twin(self, leaf: Value) -> tuple[Value, OpCall] | None:
+        """The tensor of another module in a list that is followed, and a call that reads it."""
+        children = [child for child in self.children.get(leaf.index, ()) if child.path in self.followed]
+        return next((self._readers.get((child.path, child.rest(leaf))) for child in children), None)
 
 
 def _children(trace: Trace) -> dict[int, list[Child]]:

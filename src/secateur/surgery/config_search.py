@@ -165,7 +165,11 @@ class _Search:
         self.start = self.nearest = self._build(self.part.config)
         if self.start is not None:
             made = _held(self.start.module, float)
-            self.floats = {at: number for at, number in _held(self.part, float).items() if made.get(at) == number}
+            self.floats = {
+                (after, way): number
+                for (inner, way), number in _held(self.part, float).items()
+                if made.get((inner, way)) == number and (after := self._name_after(inner)) is not None
+            }
             self.changes |= {(self.start.shapes[name][axis], self.wanted[name][axis]) for name, axis in self.start.off}
 
     def _name_after(self, name: str) -> str | None:
