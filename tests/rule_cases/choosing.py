@@ -259,6 +259,13 @@ def first_twice(m: Listed, out: Tensor, x: Tensor, gates: Tensor, chosen: Tensor
         add_rows(m, out, x, gates, chosen, i)
 
 
+def first_adds_more(m: Listed, out: Tensor, x: Tensor, gates: Tensor, chosen: Tensor, i: int) -> None:
+    rows, _ = torch.where(chosen == i)
+    out.index_add_(0, rows, m.experts[i](x[rows]))
+    if i == 0:
+        out.index_add_(0, rows, x[rows])
+
+
 def eight(self: Listed, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
     out = torch.zeros_like(x)
     for i in range(8):
@@ -300,6 +307,7 @@ listed("one after the other, and the first once more", and_the_first(one_by_one(
 listed("each louder than the last", one_by_one(add_rows), NUMBERED, louder=0.5)
 listed("made louder one by one", one_by_one(lambda *given: add_rows(*given, louder=1.0 + given[-1])), NUMBERED)
 listed("the first of which is heard twice", one_by_one(first_twice), NUMBERED)
+listed("the first of which adds more", one_by_one(first_adds_more), NUMBERED)
 listed("heard by every token", stacked, NUMBERED)
 listed("for tokens of others", one_by_one(to_others), NUMBERED)
 listed(

@@ -7,6 +7,7 @@ lookup itself is written down.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,22 +21,30 @@ from secateur.capture.recorder import MODULE_LOOKUP, CallRecorder, muted
 
 def find_lists(model: nn.Module) -> dict[str, int]:
     """By path, how many modules a list holds, each with tensors of its own that have the same names and shapes."""
-    names: dict[int, int] = {}
-    for _, module in model.named_modules(remove_duplicate=False):
-        for tensor in (*module._parameters.values(), *module._buffers.values()):
-            names[id(tensor)] = names.get(id(tensor), 0) + 1
+    lists = [(path, part) for path, part in model.named_modules() if isinstance(part, nn.ModuleList) and len(part) > 1]
+    alike = [(path, modules) for path, modules in lists if _are_alike(*modules)]
+    names = _count_names(model) if alike else Counter()
+    return {path: len(modules) for path, modules in alike if all(_is_own(t, names) for t in _tensors(modules))}
 
-    def is_own(tensor: Tensor) -> bool:
-        return names[id(tensor)] == 1 and tensor.dim() > 0 and (tensor.is_floating_point() or tensor.is_complex())
 
-    found: dict[str, int] = {}
-    for path, module in model.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) > 1:
-            forms = [_form(child) for child in module]
-            alike = bool(forms[0][1]) and all(form == forms[0] for form in forms)
-            if alike and all(map(is_own, (*module.parameters(), *module.buffers()))):
-                found[path] = len(module)
-    return found
+def _are_alike(first: nn.Module, *others: nn.Module) -> bool:
+    form = _form(first)
+    return bool(form[1]) and all(_form(each) == form for each in others)
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _count_names(model: nn.Module) -> Counter[int]:
+    """By the identity of a tensor."""
+    parts = [part for _, part in model.named_modules(remove_duplicate=False)]
+    return Counter(id(tensor) for part in parts for tensor in (*part._parameters.values(), *part._buffers.values()))
+
+
+def _is_own(tensor: Tensor, names: Counter[int]) -> bool:
+    return names[id(tensor)] == 1 and tensor.dim() > 0 and (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _form(module: nn.Module) -> tuple[Any, ...]:

@@ -194,7 +194,12 @@ class _Loop:
         iterations[-1] = iterations[-1][: same[-1]]  # what follows it is no iteration
         if not same[-1] or max(at for at, _ in self._events) > iterations[-1][-1].index:
             return False
-        return [len(calls) for calls in iterations] == same and all(map(self._is_apart, iterations))
+        ran = {number for at, number in self._events if at not in self._picks}
+        alike = all(
+            len(calls) == told and (number not in ran or told == len(iterations[longest]))  # else it got no rows
+            for number, (calls, told) in enumerate(zip(iterations, same, strict=True))
+        )
+        return alike and all(map(self._is_apart, iterations))
 
     def _same_calls(self, number: int, calls: Sequence[OpCall], other: int, others: Sequence[OpCall]) -> int:
         """So many calls of two iterations are alike, from the first one on."""
