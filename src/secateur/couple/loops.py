@@ -22,7 +22,7 @@ from secateur.capture import MODULE_LOOKUP, OpCall, Trace, Value
 _WRITES_ROWS = frozenset("index_add_ index_put_ _index_put_impl_".split())
 # What a picked mask goes through to become the rows that it marks; of a mask without any, nothing is left.
 _FIND_ROWS = frozenset(
-    """nonzero any unbind select squeeze unsqueeze view reshape flatten transpose permute t _to_copy to bool clone
+    """nonzero where any unbind select squeeze unsqueeze view reshape flatten transpose permute t _to_copy to bool clone
     detach alias contiguous""".split()
 )
 _NEVER = 1 << 60
@@ -154,7 +154,8 @@ def _runs(events: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
 
 def _lengths_by_values(calls: Sequence[OpCall]) -> set[int]:
     """Of results that are as long as values say: how many rows a module gets."""
-    return {out.shape[0] for call in calls if call.looks for out in call.outputs if out is not None and out.shape}
+    finding = [call for call in calls if call.looks or (call.op == "where" and len(call.tensors) == 1)]
+    return {out.shape[0] for call in finding for out in call.outputs if out is not None and out.shape}
 
 
 def _same(one: Any, other: Any, lengths: set[int], other_lengths: set[int]) -> bool:
@@ -234,7 +235,8 @@ class _Loop:
         for call in calls:
             at_rows = call.op in _WRITES_ROWS and self._is_at(call, rows)
             outputs = [out for out in call.outputs if out is not None]
-            if call.index in self._picks or (call.op in _FIND_ROWS and call["self"].index in rows):
+            sources = [value.index for value in call.tensors]
+            if call.index in self._picks or (call.op in _FIND_ROWS and len(sources) == 1 and rows.issuperset(sources)):
                 rows |= {out.index for out in outputs}
             for out in outputs:
                 written = self._born.get(out.index, -1) < call.index
