@@ -37,7 +37,7 @@ from secateur.base import (
 from secateur.capture import Attribute
 from secateur.plans.example_form import Form, read_form
 from secateur.plans.group_table import GroupRow, group_lines
-from secateur.plans.module_lists import ListCut, is_rising, name_after, name_before
+from secateur.plans.list_cuts import ListCut, is_rising, name_after, name_before
 from secateur.plans.outcome import Outcome
 
 T = TypeVar("T")
