@@ -57,8 +57,12 @@ def test_costs_are_those_of_the_model_that_is_cut(name: str) -> None:
         cuttable = Cuttable(tuple(dissection.bundles), {}, ())
         selection = select(dissection, cuttable, lambda bundles, dead=dead: np.concatenate([dead[b] for b in bundles]))
         smaller = copy.deepcopy(model)
-        cut(smaller, plan_of(selection, dissection, model, "layer", "l1", inputs))
+        plan = plan_of(selection, dissection, model, "layer", "l1", inputs)
+        cut(smaller, plan)
         expected = counted(name, smaller)
+        assert plan.parameters[1] == expected[0]
+        if plan.lists:  # experts of different widths: which of them go decides, and a share does not say that
+            continue
         assert [cost.total(selection.shares) for cost in costs][: len(expected)] == expected
 
 

@@ -157,8 +157,12 @@ HOLD_THE_BATCH = frozenset(
 )
 
 
+# Of the experts in a list, the data decides how many rows each gets once others are gone.
+COUNTED = [c for c in CASES if c.cut and c.name not in BUGS and not c.name.startswith("listed experts")]
+
+
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
-@pytest.mark.parametrize("case", [c for c in CASES if c.cut and c.name not in BUGS], ids=str, scope="module")
+@pytest.mark.parametrize("case", COUNTED, ids=str, scope="module")
 def test_multiply_adds_are_those_that_torch_counts_for_one_example(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs, _ = prepared(case, whole=False)
     if case.name in HOLD_THE_BATCH:

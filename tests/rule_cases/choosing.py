@@ -171,3 +171,155 @@ tokens(
     lambda x: torch.zeros_like(x).scatter(-1, x.topk(3)[1], 1.0) * x,
     **stays("its coordinates are ranked (`topk`"),
 )
+
+
+class Expert(nn.Module):
+    """An expert that is a module of its own."""
+
+    def __init__(self, loudness: float = 1.0) -> None:
+        super().__init__()
+        self.up, self.down, self.loudness = nn.Linear(8, 16), nn.Linear(16, 8), loudness
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x).relu()) * self.loudness
+
+
+class Listed(nn.Module):
+    """Eight experts in a list, two for each token."""
+
+    def __init__(self, deal: Callable[[Listed, Tensor, Tensor, Tensor], Tensor], louder: float = 0.0) -> None:
+        super().__init__()
+        self.count, self.deal = 8, deal
+        self.router = nn.Linear(8, 8)
+        self.experts = nn.ModuleList(Expert(1 + louder * i) for i in range(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gates, chosen = self.router(x).softmax(-1).topk(2)
+        return self.deal(self, x, gates, chosen)
+
+
+Iteration = Callable[[Listed, Tensor, Tensor, Tensor, Tensor, int], None]
+
+
+def one_by_one(each: Iteration) -> Callable[[Listed, Tensor, Tensor, Tensor], Tensor]:
+    def deal(self: Listed, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+        out = torch.zeros_like(x)
+        for i in range(self.count):
+            each(self, out, x, gates, chosen, i)
+        return out
+
+    return deal
+
+
+def add_rows(m: Listed, out: Tensor, x: Tensor, gates: Tensor, chosen: Tensor, i: int, louder: float = 1.0) -> None:
+    rows, ranks = torch.where(chosen == i)
+    out.index_add_(0, rows, m.experts[i](x[rows]) * gates[rows, ranks, None] * louder)
+
+
+def by_a_mask(classes: Callable[[Listed], int], skip: bool) -> Callable[[Listed, Tensor, Tensor, Tensor], Tensor]:
+    def deal(self: Listed, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+        out, hit = torch.zeros_like(x), F.one_hot(chosen, num_classes=classes(self)).permute(2, 1, 0)
+        for i, expert in enumerate(self.experts):
+            ranks, rows = torch.where(hit[i])
+            if rows.numel() or not skip:
+                out.index_add_(0, rows, expert(x[rows]) * gates[rows, ranks, None])
+        return out
+
+    return deal
+
+
+def by_position(self: Listed, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+    """Those that some token was sent to."""
+    out, hit = torch.zeros_like(x), F.one_hot(chosen, num_classes=self.count).permute(2, 1, 0)
+    for expert in (hit.sum((1, 2)) > 0).nonzero():
+        ranks, rows = torch.where(hit[expert].squeeze(0))
+        out.index_add_(0, rows, self.experts[expert](x[rows]) * gates[rows, ranks, None])  # type: ignore[index]
+    return out
+
+
+def at_a_mask(m: Listed, out: Tensor, x: Tensor, gates: Tensor, chosen: Tensor, i: int) -> None:
+    mine = chosen == i
+    rows = mine.any(-1)
+    if rows.any():
+        out[rows] += m.experts[i](x[rows]) * (gates * mine).sum(-1)[rows].unsqueeze(-1)
+
+
+def stacked(self: Listed, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+    said = [expert(x) * ((chosen == i) * gates).sum(1, keepdim=True) for i, expert in enumerate(self.experts)]
+    return torch.stack(said).sum(0)
+
+
+def to_others(m: Listed, out: Tensor, x: Tensor, gates: Tensor, chosen: Tensor, i: int) -> None:
+    rows = (chosen == i).any(1).logical_not().nonzero().squeeze(1)
+    out.index_add_(0, rows, m.experts[i](x[rows]))
+
+
+def first_twice(m: Listed, out: Tensor, x: Tensor, gates: Tensor, chosen: Tensor, i: int) -> None:
+    for _ in range(2 if i == 0 else 1):
+        add_rows(m, out, x, gates, chosen, i)
+
+
+def first_adds_more(m: Listed, out: Tensor, x: Tensor, gates: Tensor, chosen: Tensor, i: int) -> None:
+    rows, _ = torch.where(chosen == i)
+    out.index_add_(0, rows, m.experts[i](x[rows]))
+    if i == 0:
+        out.index_add_(0, rows, x[rows])
+
+
+def eight(self: Listed, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+    out = torch.zeros_like(x)
+    for i in range(8):
+        add_rows(self, out, x, gates, chosen, i)
+    return out
+
+
+def of_a_part(m: Listed, out: Tensor, x: Tensor, gates: Tensor, chosen: Tensor, i: int) -> None:
+    """The first feature weighs what the first expert reads, and so on."""
+    add_rows(m, out, x * x[:, i : i + 1], gates, chosen, i)
+
+
+def in_two_sums(self: Listed, x: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+    sums = torch.zeros_like(x), torch.zeros_like(x)
+    for i in range(self.count):
+        add_rows(self, sums[i % 2], x, gates, chosen, i)
+    return sums[0] - sums[1]
+
+
+def and_the_first(deal: Callable[[Listed, Tensor, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    return lambda m, x, gates, chosen: deal(m, x, gates, chosen) + m.experts[0](x)
+
+
+def listed(name: str, deal: Callable[[Listed, Tensor, Tensor, Tensor], Tensor], why: str = "", **how: float) -> None:
+    cut = {} if why else {"router.weight": 0, "router.bias": 0}
+    left = {"router": why} if why else {}
+    add(f"listed experts, {name}", lambda: Listed(deal, **how), numbers(24, 8), cut, left=left)
+
+
+SCALES = list(torch.linspace(0.5, 2, 8))
+NUMBERED = "its coordinates are named by numbers (`eq`"
+listed("one after the other", one_by_one(add_rows))
+listed("where a mask is true", one_by_one(at_a_mask))
+listed("by rows of a mask", by_a_mask(lambda m: m.count, skip=False))
+listed("by rows of a mask as long as the list", by_a_mask(lambda m: len(m.experts), skip=True))
+listed("looked up by position", by_position)
+listed("looked up, and the first once more", and_the_first(by_position), "used in another way, too")
+listed("one after the other, and the first once more", and_the_first(one_by_one(add_rows)), NUMBERED)
+listed("each louder than the last", one_by_one(add_rows), NUMBERED, louder=0.5)
+listed("made louder one by one", one_by_one(lambda *given: add_rows(*given, louder=1.0 + given[-1])), NUMBERED)
+listed("the first of which is heard twice", one_by_one(first_twice), NUMBERED)
+listed("the first of which adds more", one_by_one(first_adds_more), NUMBERED)
+listed("heard by every token", stacked, NUMBERED)
+listed("for tokens of others", one_by_one(to_others), NUMBERED)
+listed(
+    "weighed by tensors in a list",
+    one_by_one(lambda m, o, x, *given: add_rows(m, o, x * SCALES[given[-1]], *given)),
+    NUMBERED,
+)
+listed("of which each reads a part", one_by_one(of_a_part), NUMBERED)
+listed("in two sums by turns", in_two_sums, NUMBERED)
+listed("as many as a literal says", eight, "with fewer modules in its list, the code does not run")
+listed(
+    "of which the mean is taken",
+    lambda m, *given: one_by_one(add_rows)(m, *given) / len(m.experts),
+    "with fewer modules",
+)

@@ -11,6 +11,7 @@ from secateur.capture.definitions import agreed as agreed
 from secateur.capture.definitions import definition_of as definition_of
 from secateur.capture.definitions import lowered as lowered
 from secateur.capture.descriptions import described_axes as described_axes
+from secateur.capture.expert_use import ExpertWeight as ExpertWeight
 from secateur.capture.expert_use import measure_use as measure_use
 from secateur.capture.expressions import OPERATORS as OPERATORS
 from secateur.capture.expressions import Attribute as Attribute
@@ -39,6 +40,7 @@ from secateur.capture.program import tracing as tracing
 from secateur.capture.randomness import PrivateRandom as PrivateRandom
 from secateur.capture.randomness import python_random_kept as python_random_kept
 from secateur.capture.randomness import without_random_effects as without_random_effects
+from secateur.capture.recorder import MODULE_LOOKUP as MODULE_LOOKUP
 from secateur.capture.recorder import CallRecorder as CallRecorder
 from secateur.capture.recorder import NumberRecorder as NumberRecorder
 from secateur.capture.recorder import bound_arguments as bound_arguments

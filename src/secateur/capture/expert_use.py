@@ -42,12 +42,20 @@ class Use:
         return self.total / np.maximum(self.tokens, 1)
 
 
-def measure_use(module: nn.Module, data: Iterable[Any], weights: Mapping[int, int]) -> dict[int, Use]:
-    """By group, what its experts are used for; only of groups whose gates were found.
+@dataclass(frozen=True)
+class ExpertWeight:
+    """What a parameter is to a group of experts: it has a matrix for each of them, or belongs to one."""
 
-    Args:
-        weights: by the index of a parameter that has a matrix for each expert, its group.
-    """
+    group: int
+    experts: int
+    """In the group."""
+    number: int | None = None
+    """Of the one that it belongs to."""
+
+
+def measure_use(module: nn.Module, data: Iterable[Any], weights: Mapping[int, ExpertWeight]) -> dict[int, Use]:
+    """By group, what its experts are used for; only of groups whose gates were found. `weights` goes by the indices of
+    parameters."""
     uses: dict[int, Use] = {}
     for inputs in data:
         args, kwargs = as_call(inputs)
@@ -60,14 +68,14 @@ class _UseRecorder(CallRecorder):
         self,
         leaves: list[Leaf],
         module: nn.Module,
-        weights: Mapping[int, int],
+        weights: Mapping[int, ExpertWeight],
         uses: dict[int, Use],
     ) -> None:
         super().__init__(leaves)
         self.module, self.uses = module, uses
         self.stacks = dict(weights)
-        """By value, the group of the experts whose weights it holds."""
-        self.experts = {weights[leaf.index]: leaf.shape[0] for leaf in self.leaves if leaf.index in weights}
+        """By value, the experts whose weights it holds."""
+        self.experts = {weight.group: weight.experts for weight in weights.values()}
         self.rows: dict[int, tuple[int, Tensor]] = {}
         """By value, the group and the expert of each row, or of all rows."""
 
@@ -87,14 +95,16 @@ class _UseRecorder(CallRecorder):
         if stack is not None and call.op == "index":
             first, *others = given["indices"]
             if first is not None and not others:
-                self._mark(call.outputs, stack, first)
+                self._mark(call.outputs, stack.group, first)
         elif stack is not None and call.op == "index_select" and given["dim"] == 0:
-            self._mark(call.outputs, stack, given["index"])
+            self._mark(call.outputs, stack.group, given["index"])
         elif stack is not None and call.op == "_grouped_mm":
             row = torch.arange(out.shape[0], device=out.device, dtype=given["offs"].dtype)
-            self._mark(call.outputs, stack, torch.searchsorted(given["offs"], row, right=True))
+            self._mark(call.outputs, stack.group, torch.searchsorted(given["offs"], row, right=True))
         elif stack is not None and len(inputs) == 1:
             self.stacks.update({value.index: stack for value in call.outputs if value and value.floating})
+        elif stack is not None and stack.number is not None:
+            self._mark(call.outputs, stack.group, torch.tensor(stack.number))
         elif known is not None and call.op in ("mul", "mul_") and self._is_gated(inputs):
             group, experts = known
             self.uses.setdefault(group, Use(np.zeros(self.experts[group]))).add(experts, out)

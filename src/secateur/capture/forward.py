@@ -23,6 +23,7 @@ from secateur.capture.descriptions import descriptions_in
 from secateur.capture.expressions import listening, one_capture
 from secateur.capture.function_recorder import FunctionRecorder, WholeFunctions
 from secateur.capture.isolation import plain_execution
+from secateur.capture.module_lists import find_lists, lookups_recorded
 from secateur.capture.other_ways import Way, take_ways, within_reach
 from secateur.capture.randomness import python_random_kept
 from secateur.capture.recorder import CallRecorder, NumberRecorder
@@ -61,6 +62,8 @@ def capture(
         inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in((args, kwargs))]
         recorder = make_recorder([*state, *inputs])
         stack.enter_context(recorder.restoring())
+        lists = find_lists(model)
+        stack.enter_context(lookups_recorded(model, lists, recorder))
         stack.enter_context(one_capture())
         attributes = stack.enter_context(sizes_with_origin(model))
         try:
@@ -87,6 +90,7 @@ def capture(
         uses=functions.uses,
         comparisons=list(functions.comparisons),
         float_uses=functions.float_uses,
+        lists=lists,
         attributes=attributes,
         descriptions=descriptions_in(model, recorder.leaves),
         conjured=recorder.conjured,

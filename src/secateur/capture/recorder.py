@@ -22,6 +22,9 @@ aten = torch.ops.aten
 # Ways for a tensor's values to leave torch's sight.
 ESCAPES = frozenset("numpy __array__ tolist __dlpack__ data_ptr".split())
 
+MODULE_LOOKUP = "ModuleList.__getitem__"
+"""A module is looked up by a tensor: the position, the path of the list, and the number that it was."""
+
 # Tensors from outside that are literals in the code, not results of something that was not seen.
 _LITERALS = frozenset(("lift_fresh", "lift_fresh_copy", "detach", "_to_copy"))
 
@@ -265,7 +268,7 @@ def _moves_nothing(tensor: Tensor, size: Sequence[int], stride: Sequence[int], o
 
 
 def _escapes(name: str) -> bool:
-    return name.removeprefix("Tensor.") in ESCAPES
+    return name == MODULE_LOOKUP or name.removeprefix("Tensor.") in ESCAPES
 
 
 def _by_values(inputs: Mapping[str, Any]) -> bool:

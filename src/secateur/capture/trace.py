@@ -117,6 +117,8 @@ class Trace:
     comparisons: Sequence[SizeComparison] = ()
     float_uses: Mapping[Expression, str] = field(default_factory=dict)
     """Sizes that went into arithmetic with floats, such as head_dim ** -0.5, with the module; their value must stay."""
+    lists: Mapping[str, int] = field(default_factory=dict)
+    """By path, the lengths of lists of modules that are alike."""
     attributes: Mapping[Attribute, int] = field(default_factory=dict)
     """The sizes that modules and their configs hold, as they were."""
     descriptions: Mapping[Attribute, Expression] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from math import prod
 from torch import Tensor, nn
 
 from secateur.channels.dissection import Dissection
-from secateur.couple import Axis, Shares
+from secateur.couple import Axis, Shares, Width
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,18 @@ def _of_tensors(dissection: Dissection, weighed: dict[str, tuple[Tensor, int]]) 
     terms = []
     for leaf in dissection.leaves:
         name = next((name for name in leaf.names if name in weighed), None)
-        if name is not None:
-            terms.append(_product(dissection, dissection.coupling.axes(leaf), weighed.pop(name)[1]))
+        if name is None:
+            continue
+        whole = _product(dissection, dissection.coupling.axes(leaf), weighed.pop(name)[1])
+        place = dissection.place_in_list(leaf)
+        terms.append(whole if place is None else _in_list(whole, dissection.widths(place[0])))
     return Costs(terms, sum(tensor.numel() * weight for tensor, weight in weighed.values()))
+
+
+def _in_list(whole: Term, modules: Width) -> Term:
+    """Of a tensor whose module may leave a list, which is as likely as for any other there."""
+    length = modules.at({})
+    return Term(whole.groups | modules.groups, lambda shares: whole.at(shares) * modules.at(shares) / length)
 
 
 def macs_of(dissection: Dissection) -> Costs:

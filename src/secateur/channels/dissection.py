@@ -6,7 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from secateur.base import LeftAlone, UsageError, as_call, interruptible, require_module, uninterrupted, unwrap
-from secateur.capture import Trace, Value, capture
+from secateur.capture import Attribute, Trace, Value, capture
 from secateur.channels.free_outputs import find_free_outputs
 from secateur.couple import (
     Axis,
@@ -40,8 +40,11 @@ def dissect(model: nn.Module, example_inputs: Any, outputs: Sequence[str] = ()) 
     require_module(model)
     module = unwrap(model)
     _require_plain_parameters(module)
+    from secateur.channels.list_lengths import with_lengths
+
     with uninterrupted(), _no_garbage_collection():
-        return interruptible(_dissected, module, example_inputs, outputs)
+        dissection = interruptible(_dissected, module, example_inputs, outputs)
+    return with_lengths(dissection, module, example_inputs)
 
 
 def _dissected(module: nn.Module, example_inputs: Any, outputs: Sequence[str]) -> Dissection:
@@ -71,6 +74,8 @@ class Dissection:
     bundles: Sequence[Bundle]
     refused: Sequence[tuple[Group, Reason]]
     """Groups that no set of groups can be cut with."""
+    lengths: Mapping[str, Sequence[Attribute]] = field(default_factory=dict)
+    """By list of modules, the numbers in the code that are its length."""
 
     @cached_property
     def left_alone(self) -> tuple[LeftAlone, ...]:
@@ -140,7 +145,22 @@ class Dissection:
     def layers(self, group: Group) -> tuple[str, ...]:
         """The modules that shrink with the group, those that make its channels first."""
         members = [*self.producers(group), *(m for m in group.members if len(m.leaf.shape) >= 2)]
-        return tuple(dict.fromkeys(module_of(member.leaf.name) for member in members))
+        return tuple(dict.fromkeys([*(module_of(member.leaf.name) for member in members), *self.lists(group)]))
+
+    def lists(self, group: Group) -> list[str]:
+        """The lists, by path, whose modules are the units of the group."""
+        if not group.is_experts:
+            return []
+        units = self.coupling.units
+        return [path for path, axis in self.coupling.modules.items() if np.isin(group.units, units.resolve(axis)).all()]
+
+    def place_in_list(self, leaf: Value) -> tuple[Axis, int] | None:
+        """For a tensor of a module that can leave a list, the modules there and its number."""
+        children = self.coupling.loops.children.get(leaf.index, ())
+        places = [
+            (self.coupling.modules[each.path], each.number) for each in children if each.path in self.coupling.modules
+        ]
+        return places[-1] if places else None
 
     def kind(self, group: Group) -> str:
         """What a unit of the group is: several channels of a layer may be one head, or one group of a group norm."""

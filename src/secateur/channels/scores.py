@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secateur.base import UsageError, require_one_of
-from secateur.capture import Value, find_sites, mean_magnitudes, measure_use
+from secateur.capture import ExpertWeight, Value, find_sites, mean_magnitudes, measure_use
 from secateur.channels.budget import NO_UNITS, ScoresByGroup
 from secateur.channels.dissection import Dissection
 from secateur.couple import Bundle, Group, Ids, Member, Removal
@@ -88,7 +88,19 @@ class ChannelScorer:
         total = np.zeros(len(group))
         for member in members:
             total += self.dissection.sum_by_unit(group, member, self._sum_by_coordinate(member, removal))
+        for path in self.dissection.lists(group) if self.score != "batch-norm" else ():
+            total += self._of_modules(group, path, removal)
         return np.sqrt(total) if self.score == "l2" else total
+
+    def _of_modules(self, group: Group, path: str, removal: Removal) -> Scores:
+        """What all weights of a module are worth, for each unit."""
+        modules = self.dissection.coupling.modules[path]
+        worth = np.zeros(modules.shape[1])
+        for leaf in self.dissection.leaves:
+            place = self.dissection.place_in_list(leaf)
+            if leaf.kind == "parameter" and place is not None and place[0] is modules:
+                worth[place[1]] += self._sum_by_coordinate(Member(leaf, 0, 1), removal).sum()
+        return group.sum_by_unit(self.dissection.coupling.units.resolve(modules), worth)
 
     def _norm_members(self, group: Group) -> list[Member]:
         return [m for m in group.members if m.leaf.index in self.dissection.coupling.norm_scales]
@@ -160,13 +172,22 @@ def _mean_activations(module: nn.Module, dissection: Dissection, data: Iterable[
 def _mean_additions(module: nn.Module, dissection: Dissection, data: Iterable[Any]) -> dict[int, Scores]:
     """For each group of experts the mean size of what they add to the tokens that reach them."""
     groups = {group.index: group for group in dissection.groups if group.is_experts}
-    members = {
-        index: [m for m in group.members if m.axis == 0 and len(m.leaf.shape) > 2 and m.leaf.kind == "parameter"]
-        for index, group in groups.items()
-    }
-    weights = {member.leaf.index: index for index, own in members.items() for member in own}
+    axes: dict[int, Ids] = {}
+    weights: dict[int, ExpertWeight] = {}
+    for index, group in groups.items():
+        for path in dissection.lists(group):
+            axes[index] = dissection.coupling.modules[path]
+        for m in group.members:
+            if m.axis == 0 and len(m.leaf.shape) > 2 and m.leaf.kind == "parameter":
+                weights[m.leaf.index] = ExpertWeight(index, m.leaf.shape[0])
+                axes.setdefault(index, dissection.coupling.axes(m.leaf)[0])
+    for leaf in dissection.leaves:
+        experts, number = dissection.place_in_list(leaf) or (None, 0)
+        for index in [index for index, axis in axes.items() if axis is experts]:
+            weights[leaf.index] = ExpertWeight(index, axes[index].shape[1], number)
     uses = measure_use(module, data, weights) if weights else {}
-    return {index: dissection.sum_by_unit(groups[index], members[index][0], use.mean) for index, use in uses.items()}
+    resolve = dissection.coupling.units.resolve
+    return {index: groups[index].sum_by_unit(resolve(axes[index]), use.mean) for index, use in uses.items()}
 
 
 def _mean_by_unit(group: Group, rows: Ids, by_coordinate: Scores) -> Scores:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from secateur.channels.dissection import Dissection
 from secateur.channels.given import Given
 from secateur.channels.scores import ChannelScorer
 from secateur.couple import Bundle, Conflict, Ids
-from secateur.plans import GroupCut, Plan, TensorCut, form_of
+from secateur.plans import GroupCut, ListCut, Plan, TensorCut, form_of
 
 Choose = Callable[[Sequence[Bundle]], Ids]
 """From the bundles that may be cut to the units that go."""
@@ -179,25 +180,36 @@ def plan_of(
     """What the selection means for tensors, sizes and costs."""
     trace, free = dissection.trace, dissection.coupling.free_outputs
     costs = (parameters_of(dissection, module), macs_of(dissection))
-    parameters, macs = ((round(cost.total({})), round(cost.total(selection.shares))) for cost in costs)
+    parameters, macs = (round(cost.total({})) for cost in costs)
     tensors = _tensor_cuts(selection, dissection)
+    lists = _list_cuts(selection, dissection)
+    lengths = {
+        at: (cut.length, len(cut.kept)) for path, cut in lists.items() for at in dissection.lengths.get(path, ())
+    }
     return Plan(
         tensors=tensors,
-        attributes={key: (trace.attributes[key], value) for key, value in selection.attributes.items()},
+        attributes={key: (trace.attributes[key], value) for key, value in selection.attributes.items()} | lengths,
         groups=tuple(_group_cuts(selection, dissection, costs)),
         left_alone=selection.left_alone,
-        parameters=parameters,
-        macs=macs,
+        parameters=(parameters, parameters - _parameters_lost(tensors, dissection)),
+        macs=(macs, round(costs[1].total(selection.shares))),
         output_shapes=tuple(output.value.shape for output in trace.outputs if not output.in_training),
         free_outputs=tuple(output.path for output in free if not output.in_training) or None,
         scope=scope,
         score=score,
+        lists=lists or None,
         looks_at_weights=_looks_at_weights(trace, tensors) or None,
         example_form=form_of(example_inputs),
         example_inputs=example_inputs,
         constants=numbers_of(trace.calls[: trace.example_calls]) | _followed_numbers(selection, dissection),
         operators=trace.example_calls,
     )
+
+
+def _parameters_lost(tensors: Mapping[str, TensorCut], dissection: Dissection) -> int:
+    """Which experts go decides how many, where they are not of one size."""
+    cuts = (tensors[leaf.name] for leaf in dissection.leaves if leaf.kind == "parameter" and leaf.name in tensors)
+    return sum(prod(cut.shape) - prod(cut.new_shape) for cut in cuts)
 
 
 def _followed_numbers(selection: Selection, dissection: Dissection) -> frozenset[str]:
@@ -219,6 +231,10 @@ def _looks_at_weights(trace: Trace, tensors: Mapping[str, TensorCut]) -> bool:
 def _tensor_cuts(selection: Selection, dissection: Dissection) -> dict[str, TensorCut]:
     removal, cuts = dissection.removal(selection.dead), {}
     for leaf in dissection.leaves:
+        place = dissection.place_in_list(leaf)
+        if place is not None and not removal.alive(place[0])[place[1]]:
+            cuts[leaf.name] = TensorCut(leaf.shape, {0: NO_UNITS})
+            continue
         shrinking = [(d, a) for d, a in enumerate(dissection.coupling.axes(leaf)) if removal.count(a) < a.shape[1]]
         kept = {d: np.flatnonzero(removal.alive(axis)) for d, axis in shrinking}
         if kept:
@@ -226,9 +242,18 @@ def _tensor_cuts(selection: Selection, dissection: Dissection) -> dict[str, Tens
     return cuts
 
 
+def _list_cuts(selection: Selection, dissection: Dissection) -> dict[str, ListCut]:
+    removal = dissection.removal(selection.dead)
+    alive = {path: removal.alive(axis) for path, axis in dissection.coupling.modules.items()}
+    return {path: ListCut(len(flags), np.flatnonzero(flags)) for path, flags in alive.items() if not flags.all()}
+
+
 def _group_cuts(selection: Selection, dissection: Dissection, costs: Sequence[Costs]) -> Iterable[GroupCut]:
+    removal = dissection.removal(selection.dead)
     for group in (group for bundle in selection.bundles for group in bundle.groups):
         left = selection.shares.get(group.index)
-        if left is not None:
+        places = [dissection.place_in_list(member.leaf) for member in group.members]
+        goes_whole = all(place is not None and not removal.alive(place[0])[place[1]] for place in places)
+        if left is not None and not goes_whole:
             saved = (round(cost.saved({group.index: left})) for cost in costs)
             yield GroupCut(*dissection.told(group), len(group), round(left * len(group)), *saved)

@@ -28,7 +28,12 @@ def as_one(applied: Plan | Masks | Sequence[Plan | Masks]) -> tuple[Plan | None,
 
 
 def _composed(first: Plan, later: Plan) -> Plan:
-    for name, cut in later.tensors.items():
+    for path, list_cut in (later.lists or {}).items():
+        if first.lists and path in first.lists and len(first.lists[path].kept) != list_cut.length:
+            raise UsageError(
+                f"A plan shortens {path} of another length; give the plans in the order they were applied."
+            )
+    for name, cut in first.named_as_before(later.tensors).items():
         if name in first.tensors and first.tensors[name].new_shape != cut.shape:
             raise UsageError(
                 f"A plan cuts {name} of shape {cut.shape}, but the one before leaves {first.tensors[name].new_shape}; "
@@ -39,18 +44,29 @@ def _composed(first: Plan, later: Plan) -> Plan:
 
 def require_cut(module: nn.Module, plan: Plan) -> None:
     """Refuses a model that the plan was not applied to, or that another was applied to as well."""
-    tensors = named_tensors(module)
+    tensors = plan.named_as_before(named_tensors(module))
+    held = dict(module.named_modules())
+    for path, list_cut in (plan.lists or {}).items():
+        found = held.get(path)
+        if not isinstance(found, nn.ModuleList) or len(found) != len(list_cut.kept):
+            raise UsageError(
+                f"The plan leaves {len(list_cut.kept)} modules in {path}, but the model does not have them; "
+                "apply the plan first."
+            )
     for name, cut in plan.tensors.items():
+        if cut.is_empty:
+            continue
         if name not in tensors:
             raise UsageError(f"The plan cuts {name}, which the model does not have; give the plan that was applied.")
         shape = tuple(tensors[name].shape)
         if shape != cut.new_shape:
             advice = "apply the plan first" if shape == cut.shape else "give every plan that was applied, in order"
             raise UsageError(f"The plan leaves {name} with shape {cut.new_shape}, but the model has {shape}; {advice}.")
-    for attribute, (_, new) in plan.attributes.items():
-        found = read_attribute(module, attribute)
+    for (before, way), (_, new) in plan.attributes.items():
+        after = plan.name_after(before)
+        found = new if after is None else read_attribute(module, (after, way))
         if found != new:
-            where = ".".join(str(step) for step in (attribute[0], *attribute[1]) if step != "")
+            where = ".".join(str(step) for step in (after, *way) if step != "")
             raise UsageError(
                 f"The plan leaves {where} as {new}, but the model has {found}; give every plan that was applied."
             )

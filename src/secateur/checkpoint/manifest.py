@@ -57,9 +57,16 @@ class Manifest(SealedManifest):
         return self.tied.get(name, name)
 
     def pruned_shape(self, name: str) -> tuple[int, ...]:
-        """Of a stored tensor, after the cut."""
-        cut = self.plan.tensors.get(name) if self.plan else None
-        return cut.new_shape if cut else self.architecture[name]
+        """Of a stored tensor, after the cut, when it has this name."""
+        before = self.plan.name_before(name) if self.plan else name
+        cut = self.plan.tensors.get(before) if self.plan else None
+        return cut.new_shape if cut else self.architecture[before]
+
+    @property
+    def stored_names(self) -> list[str]:
+        """Of the tensors that are left after the cut, each once."""
+        after = map(self.plan.name_after, self.architecture) if self.plan else iter(self.architecture)
+        return [name for name in after if name is not None and name not in self.tied]
 
     def _require_agreement(self) -> None:
         """Plan, masks and tied names speak of tensors that the architecture has, and of the shapes it has them in."""

@@ -102,7 +102,7 @@ class Opened:
 def check_tensors(manifest: Manifest, weights: Entries, extras: Entries) -> None:
     """Every tensor that the manifest speaks of is there, in its shape, and no other."""
     layers = manifest.masks.layers if manifest.masks else {}
-    expected = {name: manifest.pruned_shape(name) for name in manifest.architecture if name not in manifest.tied}
+    expected = {name: manifest.pruned_shape(name) for name in manifest.stored_names}
     bits = {MASK + name: (layer.bytes_of_bits,) for name, layer in layers.items()}
     for name in manifest.packed:
         expected[manifest.stored_name(name)] = (layers[name].weights - layers[name].zeros,)

@@ -95,12 +95,15 @@ def _config(module: nn.Module, plan: Plan | None, contents: Contents) -> tuple[s
 
 def _full_shapes(tensors: ModelTensors, contents: Contents, plan: Plan | None) -> dict[str, tuple[int, ...]]:
     """Those of the model before the cut, which the plan knows."""
-    cuts = plan.tensors if plan else {}
-    homes = {name: contents.tied.get(name, name) for name in tensors.state}
-    return {
-        name: cuts[homes[name]].shape if homes[name] in cuts else tuple(tensor.shape)
+    if plan is None:
+        return {name: tuple(tensor.shape) for name, tensor in tensors.state.items()}
+    cuts = plan.tensors
+    homes = {name: plan.name_before(contents.tied.get(name, name)) for name in tensors.state}
+    left = {
+        plan.name_before(name): cuts[homes[name]].shape if homes[name] in cuts else tuple(tensor.shape)
         for name, tensor in tensors.state.items()
     }
+    return {**left, **{name: cut.shape for name, cut in cuts.items() if cut.is_empty}}
 
 
 def _has_own_config(folder: Path) -> bool:

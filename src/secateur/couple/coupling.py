@@ -12,6 +12,7 @@ import numpy as np
 
 from secateur.capture import TAKES_SIZES, OpCall, Output, Trace, Value, within_reach
 from secateur.couple.axes import split
+from secateur.couple.loops import Loops
 from secateur.couple.positions import Positions
 from secateur.couple.units import FIXED, Axis, Units, fixed_axis
 
@@ -81,6 +82,9 @@ class Coupling:
         self.looked_up_leaves: set[int] = set()
         """Parameters, by value, of which the data chooses coordinates."""
         self.choices: list[Choice] = []
+        self.loops = Loops(trace)
+        self.modules: dict[str, Axis] = {}
+        """By the path of a list whose modules are experts, those modules."""
         self.positions = Positions(self)
         self.contractions: list[Contraction] = []
         self.group_axes: dict[int, Axis] = {}
@@ -203,6 +207,21 @@ class Coupling:
         if len(weight.shape) > 2 and self._is_weight(weight):
             self.experts.append(axis)
 
+    def experts_in(self, path: str) -> Axis:
+        """The modules of a list, of which the data chooses some."""
+        if path not in self.modules:
+            self.modules[path] = self.units.fresh(self.trace.lists[path])
+            self.experts.append(self.modules[path])
+            self.read(self.modules[path])
+        return self.modules[path]
+
+    def picked_in_loop(self, call: OpCall, axis: Axis) -> bool:
+        """Whether a loop over modules picks a coordinate by the number of its module: both live and die together."""
+        children = self.loops.picks.get(call.index, ())
+        for path, number in ((child.path, child.number) for child in children):
+            self.tie(call, axis[:, number : number + 1], self.experts_in(path)[:, number : number + 1])
+        return bool(children)
+
     def _is_weight(self, value: Value) -> bool:
         """Whether it is a parameter, or made of parameters alone."""
         if value.kind != "result":
@@ -285,11 +304,23 @@ class Coupling:
             if not np.isin(self.units.resolve(choice.axis), experts).all():
                 self.pin(choice.call, choice.why, choice.axis)
 
+    def _is_cut_like_another(self, leaf: Value) -> bool:
+        """Whether it belongs to an expert that no token was sent to, of a list in which others ran: those run the same
+        code, and so tell what would read it."""
+        found = self.loops.twin(leaf)
+        if found is None:
+            return False
+        twin, call = found
+        for own, other in zip(self.axes(leaf), self.axes(twin), strict=True):
+            self.tie(call, own, other)
+        return True
+
     def _pin_what_others_may_read(self) -> None:
         """The data decided which layers ran, or the model could not be run in training mode. A layer that did not run
         may read whatever the code of the modules around it holds, along any axis of a length that it has."""
         trace = self.trace
-        for module, index, axis in within_reach(trace.untouched, trace.visible, trace.calls):
+        unread = [leaf for leaf in trace.untouched if not self._is_cut_like_another(leaf)]
+        for module, index, axis in within_reach(unread, trace.visible, trace.calls):
             reason = Reason(f"{module}, which may read it, did not run here, but may on other data or in training")
             if index in self._axes:
                 self.pin_for(self._axes[index][axis], reason)

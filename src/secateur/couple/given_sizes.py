@@ -88,7 +88,11 @@ def _require_sizes(
 
 @handles("number of classes")
 def one_hot(requirements: Requirements, use: SizeUse) -> None:
-    requirements.require(use, _argument(use, 1, "num_classes", -1), _axes(requirements, use.outputs[0])[-1])
+    """Of a list of modules, Python's len() gives a plain number. If it is a literal after all, classes that nothing
+    belongs to are left over."""
+    classes, axis = _argument(use, 1, "num_classes", -1), _axes(requirements, use.outputs[0])[-1]
+    if isinstance(classes, TracedSize) or not requirements.are_modules(axis):
+        requirements.require(use, classes, axis)
 
 
 @handles("parts of an axis")

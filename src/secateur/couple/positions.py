@@ -74,14 +74,18 @@ class Positions:
             self._coupling.pin(call, why, axis)
             return False
         common = min(axis.shape[1], known.shape[1])
-        self._looked_up.add((call.index, positions.index))
+        self.used(call, positions)
         self._coupling.tie(call, axis[:, :common], known[:, :common])
         self._coupling.pin(call, why, axis[:, common:], known[:, common:])
         return True
 
+    def used(self, call: OpCall, positions: Value) -> None:
+        """The call's own rule has said what its use of positions means."""
+        self._looked_up.add((call.index, positions.index))
+
     def number(self, call: OpCall, positions: Value, number: FollowedNumber) -> None:
         """The call gets a number that follows from how many positions there are."""
-        self._looked_up.add((call.index, positions.index))
+        self.used(call, positions)
         self.numbers.setdefault(call.index, []).append(number)
 
     def follow(self, call: OpCall) -> None:

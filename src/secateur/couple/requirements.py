@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from secateur.capture import (
     Expression,
     OpCall,
@@ -85,6 +87,11 @@ class Requirements:
             self._known[key] = len(self.count_axes)
             self.count_axes.append(axis)
         return "count", self._known[key]
+
+    def are_modules(self, axis: Axis) -> bool:
+        """Whether the coordinates are the modules of a list."""
+        resolve = self.coupling.units.resolve
+        return any(np.array_equal(resolve(axis), resolve(each)) for each in self.coupling.modules.values())
 
     def in_counts(self, expression: Expression) -> Expression:
         """With the lengths of tensors' axes written as counts."""

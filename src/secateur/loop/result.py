@@ -187,7 +187,7 @@ class Result(History):
         for weight in find_weights(unwrap(self.model))[0]:
             axis = 1 if weight.input_dim == 0 else 0
             after = weight.tensor.shape[axis]
-            cut = self.plan.tensors.get(weight.name)
+            cut = self.plan.tensors.get(self.plan.name_before(weight.name))
             left[_layer(weight.name)] = after, cut.shape[axis] if cut else after
         return left
 

@@ -14,6 +14,8 @@ from secateur.plans.goal import Goal as Goal
 from secateur.plans.goal import parse_goal as parse_goal
 from secateur.plans.group_table import GroupRow as GroupRow
 from secateur.plans.group_table import group_lines as group_lines
+from secateur.plans.list_cuts import ListCut as ListCut
+from secateur.plans.list_cuts import name_after as name_after
 from secateur.plans.masks import DescribedMasks as DescribedMasks
 from secateur.plans.masks import LayerMask as LayerMask
 from secateur.plans.masks import Masks as Masks

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,10 @@ from secateur.base import (
 from secateur.capture import Attribute
 from secateur.plans.example_form import Form, read_form
 from secateur.plans.group_table import GroupRow, group_lines
+from secateur.plans.list_cuts import ListCut, is_rising, name_after, name_before
 from secateur.plans.outcome import Outcome
+
+T = TypeVar("T")
 
 _MOST_NUMBERS = 1 << 31
 _LOOKS = "unless proven, only run once before the cut: the model looks at values that its weights make"
@@ -68,22 +71,25 @@ class GroupCut:
             macs=self.macs + later.macs,
         )
 
-
-def _rising(kept: NDArray[np.int64]) -> bool:
-    return bool(len(kept) and kept[0] >= 0 and (np.diff(kept) > 0).all())
+    def renamed(self, name_of: Callable[[str], str]) -> GroupCut:
+        return replace(self, name=name_of(self.name), layers=tuple(map(name_of, self.layers)))
 
 
 @dataclass(frozen=True, eq=False)
 class TensorCut:
-    """What stays of one parameter or buffer, by axis."""
+    """What stays of one parameter or buffer, by axis: nothing where its module leaves a list."""
 
     shape: Shape
-    kept: Mapping[int, Annotated[NDArray[np.int64], Must(_rising, "is empty, out of range or out of order")]]
+    kept: Mapping[int, Annotated[NDArray[np.int64], Must(is_rising, "is out of range or out of order")]]
 
     def __post_init__(self) -> None:
         for axis, kept in self.kept.items():
             if not (0 <= axis < len(self.shape) and kept.max(initial=-1) < self.shape[axis] < _MOST_NUMBERS):
                 raise ValueError(f"the indices that axis {axis} keeps are out of range or out of order")
+
+    @property
+    def is_empty(self) -> bool:
+        return any(not len(kept) for kept in self.kept.values())
 
     @property
     def new_shape(self) -> tuple[int, ...]:
@@ -163,6 +169,8 @@ class Plan:
     """Whether only dead channels go, so that the model computes the same as before; None where others go as well."""
     folded: Mapping[str, tuple[Finite, ...]] | None = field(default=None, metadata=IF_THERE)
     """What constant channels that go leave behind: by bias or running mean, what is added before it is cut."""
+    lists: Mapping[str, ListCut] | None = field(default=None, metadata=IF_THERE)
+    """By path, the `ModuleList`s that modules leave, such as experts; their tensors keep nothing."""
     example_form: Annotated[Form | None, StoredAs(to_json, read_form)] = field(
         default=None, compare=False, repr=False, metadata=IF_THERE
     )
@@ -173,6 +181,23 @@ class Plan:
     """The constants in the arithmetic of the example pass, to which a cut must not add any; not saved."""
     operators: int | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     """How many the example pass called, for the cost of a proof; not saved."""
+
+    def __post_init__(self) -> None:
+        for name, cut in self.tensors.items():
+            if cut.is_empty != (self.name_after(name) is None):
+                raise ValueError(f"of {name} nothing is kept, or something, though its module stays, or goes")
+
+    def name_after(self, name: str) -> str | None:
+        """What a tensor or module of the whole model is called in the cut one; None where it is gone."""
+        return name_after(self.lists or {}, name)
+
+    def name_before(self, name: str) -> str:
+        """What a tensor or module of the cut model is called in the whole one."""
+        return name_before(self.lists or {}, name)
+
+    def named_as_before(self, named: Mapping[str, T]) -> dict[str, T]:
+        """What the cut model calls by its names, by those of the whole one."""
+        return {self.name_before(name): each for name, each in named.items()}
 
     def __str__(self) -> str:
         rows = [
@@ -194,20 +219,25 @@ class Plan:
 
     def then(self, later: Plan) -> Plan:
         """One plan that does what this one and then `later`, made for the model it leaves, do one after the other."""
+        lists = dict(self.lists or {})
+        for path, list_cut in (later.lists or {}).items():
+            lists[path] = lists[path].then(list_cut) if path in lists else list_cut
         tensors = dict(self.tensors)
-        for name, cut in later.tensors.items():
+        for name, cut in self.named_as_before(later.tensors).items():
             tensors[name] = tensors[name].then(cut) if name in tensors else cut
         attributes = dict(self.attributes)
-        for attribute, (old, new) in later.attributes.items():
+        for (path, way), (old, new) in later.attributes.items():
+            attribute = self.name_before(path), way
             attributes[attribute] = (attributes[attribute][0] if attribute in attributes else old), new
         groups = {group.name: group for group in self.groups}
-        for group in later.groups:
+        for group in (each.renamed(self.name_before) for each in later.groups):
             groups[group.name] = groups[group.name].then(group) if group.name in groups else group
         return replace(
             later,
             tensors=tensors,
             attributes=attributes,
             groups=tuple(groups.values()),
+            left_alone=tuple(replace(each, name=self.name_before(each.name)) for each in later.left_alone),
             parameters=(self.parameters[0], later.parameters[1]),
             macs=(self.macs[0], later.macs[1]),
             outcome=_composed(self.outcome, later.outcome),
@@ -216,6 +246,7 @@ class Plan:
             looks_at_weights=later.looks_at_weights or self.looks_at_weights,
             same_outputs=self.same_outputs and later.same_outputs,
             folded=_folded_in_turn(self, later),
+            lists=lists or None,
             example_form=self.example_form,
             example_inputs=self.example_inputs,
             constants=self.constants,
@@ -244,7 +275,7 @@ class Plan:
 def _folded_in_turn(first: Plan, later: Plan) -> dict[str, tuple[float, ...]] | None:
     """What both add, in the shapes that tensors have before the first cut."""
     added = {name: np.asarray(numbers) for name, numbers in (first.folded or {}).items()}
-    for name, numbers in (later.folded or {}).items():
+    for name, numbers in first.named_as_before(later.folded or {}).items():
         cut = first.tensors.get(name)
         whole = np.zeros(cut.shape if cut else len(numbers))
         whole[cut.kept[0] if cut else slice(None)] = numbers

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from secateur.plans import Masks, Plan
+from secateur.refit.cut_states import as_in_dense
 from secateur.refit.processes import Processes
 from secateur.refit.watching import NormCall
 
@@ -20,7 +21,7 @@ class Norms:
     """Moves the mean of one batch norm after the other."""
 
     def __init__(self, pruned: nn.Module, plan: Plan | Masks, processes: Processes) -> None:
-        self._means = dict(pruned.named_buffers())
+        self._means = as_in_dense(plan, pruned.named_buffers())
         self._cuts = plan.tensors if isinstance(plan, Plan) else {}
         self._processes = processes
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 from torch import nn
 
 from secateur.base import UsageError
 from secateur.plans import Masks, Plan
 from secateur.surgery import masked_parameters, named_tensors
+
+T = TypeVar("T")
+
+
+def as_in_dense(plan: Plan | Masks, named: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Tensors of a cut model, by what they are called in the dense one."""
+    return plan.named_as_before(dict(named)) if isinstance(plan, Plan) else dict(named)
 
 
 def require_values(model: nn.Module) -> None:
@@ -18,9 +28,10 @@ def require_values(model: nn.Module) -> None:
 def require_uncut(model: nn.Module, plan: Plan | Masks) -> None:
     """Refuses only what has been cut already; whether the plan fits is for `apply` to say."""
     if isinstance(plan, Plan):
-        tensors = named_tensors(model)
-        is_cut = bool(plan.tensors) and all(
-            name in tensors and tuple(tensors[name].shape) == cut.new_shape for name, cut in plan.tensors.items()
+        tensors = as_in_dense(plan, named_tensors(model).items())
+        left = {name: cut for name, cut in plan.tensors.items() if not cut.is_empty}
+        is_cut = bool(left) and all(
+            name in tensors and tuple(tensors[name].shape) == cut.new_shape for name, cut in left.items()
         )
     else:
         is_cut = plan.zeros > 0 and _not_zero(model, plan) is None
@@ -30,8 +41,9 @@ def require_uncut(model: nn.Module, plan: Plan | Masks) -> None:
 
 def require_cut(dense: nn.Module, pruned: nn.Module, plan: Plan | Masks) -> None:
     cuts = plan.tensors if isinstance(plan, Plan) else {}
-    before, after = named_tensors(dense), named_tensors(pruned)
-    if strangers := {*before, *cuts} ^ {*after} or {*cuts} - {*before}:
+    before, after = named_tensors(dense), as_in_dense(plan, named_tensors(pruned).items())
+    gone = {name for name, cut in cuts.items() if cut.is_empty}
+    if strangers := ({*before, *cuts} - gone) ^ {*after} or {*cuts} - {*before}:
         raise UsageError(
             f"{min(strangers)} is not in the model, in dense= and in the plan alike; pass the model from before the "
             "cut."

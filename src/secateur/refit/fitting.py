@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from secateur.plans import Masks, Plan, TensorCut
+from secateur.refit.cut_states import as_in_dense
 from secateur.refit.lockstep import Place
 from secateur.refit.moments import Moments
 from secateur.refit.processes import Processes
@@ -107,8 +108,8 @@ class Fitter:
         self._stays = survey.must_stay
         self._expected = Counter(name for name, _ in survey.way)
         self._met: Counter[str] = Counter()
-        self._named = Parameters(pruned)
-        self._dense, self._pruned = dict(dense.named_parameters()), dict(pruned.named_parameters())
+        self._named = Parameters(pruned, plan.name_before if isinstance(plan, Plan) else str)
+        self._dense, self._pruned = dict(dense.named_parameters()), as_in_dense(plan, pruned.named_parameters())
         self._cuts = plan.tensors if isinstance(plan, Plan) else {}
         self._masks = plan.layers if isinstance(plan, Masks) else {}
         self._sites: dict[tuple[str, int, tuple[int, ...]], Site] = {}

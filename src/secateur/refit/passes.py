@@ -38,7 +38,8 @@ def refit(
         fitter, norms = Fitter(dense, pruned, plan, survey, processes), Norms(pruned, plan, processes)
 
         def walker(model: nn.Module, batch: Any) -> Walker:
-            return _walker(model, batch, as_here, eager, survey)
+            dense_name = plan.name_before if model is pruned and isinstance(plan, Plan) else str
+            return _walker(model, batch, as_here, eager, survey, dense_name)
 
         def walk(places: Iterator[tuple[str, list[Stop]]]) -> None:
             for name, stops in places:
@@ -82,12 +83,19 @@ def _fit(name: str, dense: Sequence[Stop], pruned: Sequence[Stop], fitter: Fitte
         fitter.at(name, [Pair(d.call, p.call, d.result, i == last) for i, (d, p) in both])
 
 
-def _walker(model: nn.Module, batch: Any, as_here: Callable[[], ExitStack], eager: set[int], survey: Survey) -> Walker:
+def _walker(
+    model: nn.Module,
+    batch: Any,
+    as_here: Callable[[], ExitStack],
+    eager: set[int],
+    survey: Survey,
+    dense_name: Callable[[str], str],
+) -> Walker:
     own, run = fresh_pass(model, batch)
 
     def walk(walker: Walker) -> None:
         eager.add(threading.get_ident())
-        watch = Watch(walker.pause, Parameters(own), survey.must_stay, survey.way)
+        watch = Watch(walker.pause, Parameters(own, dense_name), survey.must_stay, survey.way)
         with torch.no_grad(), as_here(), Operators(watch), Functions(watch):
             run()
 

@@ -28,7 +28,7 @@ from secateur.base import (
 from secateur.capture import python_random_kept, without_random_effects
 from secateur.plans import Masks, Plan
 from secateur.refit.calibration_set import calibration_set, count_examples
-from secateur.refit.cut_states import require_cut, require_uncut, require_values
+from secateur.refit.cut_states import as_in_dense, require_cut, require_uncut, require_values
 from secateur.refit.fitting import LayerRepair
 from secateur.refit.fresh_passes import fresh_pass
 from secateur.refit.passes import refit
@@ -156,7 +156,8 @@ def _refitted(
     progress: bool,
 ) -> tuple[tuple[LayerRepair, ...], float, float]:
     before = _distance(dense, pruned, batches[-1], processes)
-    weights, seen = {name for name, parameter in pruned.named_parameters() if parameter.dim() > 1}, set[str]()
+    named = as_in_dense(plan, pruned.named_parameters())
+    weights, seen = {name for name, parameter in named.items() if parameter.dim() > 1}, set[str]()
     with steps(len(weights), "repairing", progress) as begin:
 
         def on_layer(name: str) -> None:

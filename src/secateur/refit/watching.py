@@ -32,13 +32,14 @@ class NormCall:
 
 
 class Parameters:
-    """Finds the parameter behind a tensor that is a view of it."""
+    """Finds the parameter behind a tensor that is a view of it, by what it is called in the dense model."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.buffers = {id(buffer): name for name, buffer in model.named_buffers()}
+    def __init__(self, model: nn.Module, dense_name: Callable[[str], str] = str) -> None:
+        self.buffers = {id(buffer): dense_name(name) for name, buffer in model.named_buffers()}
         self._by_storage: dict[int, list[tuple[str, Tensor]]] = {}
         for name, parameter in model.named_parameters():
-            self._by_storage.setdefault(parameter.untyped_storage()._cdata, []).append((name, parameter))
+            known = self._by_storage.setdefault(parameter.untyped_storage()._cdata, [])
+            known.append((dense_name(name), parameter))
 
     def behind(self, view: Tensor) -> tuple[str, Tensor] | None:
         for name, parameter in self._by_storage.get(view.untyped_storage()._cdata, ()):

@@ -12,10 +12,12 @@ from secateur.surgery.holding import Hold as Hold
 from secateur.surgery.holding import hold as hold
 from secateur.surgery.holding import stepping_optimizer as stepping_optimizer
 from secateur.surgery.proof.absence import Operation as Operation
+from secateur.surgery.proof.dry_run import dry_run as dry_run
 from secateur.surgery.proof.dry_run import dry_run_if_possible as dry_run_if_possible
 from secateur.surgery.proof.float64 import DecomposingMode as DecomposingMode
 from secateur.surgery.proof.float64 import Float64 as Float64
 from secateur.surgery.proof.float64 import is_pointwise as is_pointwise
 from secateur.surgery.proof.float64 import lifted as lifted
 from secateur.surgery.proof.float64 import operation_name as operation_name
+from secateur.surgery.proof.verifying import ProofFailed as ProofFailed
 from secateur.surgery.zeroing import masked_parameters as masked_parameters

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from secateur.base import UsageError, matches_any, some_of, unwrap
 from secateur.capture import Attribute, quiet, read_attribute, with_numbers, write_attributes
-from secateur.plans import GroupCut, Plan
+from secateur.plans import GroupCut, ListCut, Plan, name_after
 from secateur.surgery.cutting import named_tensors, require_fit
 from secateur.surgery.proof.dry_run import Passes, with_inputs
 
@@ -117,10 +117,12 @@ class _Built:
     off: tuple[tuple[str, int], ...]
     """Tensors and their axes that have another length."""
     numbers_off: tuple[Attribute, ...]
+    too_many: int
+    """Tensors of modules that leave a list."""
 
     @property
     def distance(self) -> int:
-        return len(self.off) + len(self.numbers_off)
+        return len(self.off) + len(self.numbers_off) + self.too_many
 
     def is_like(self, other: _Built) -> bool:
         return self.shapes == other.shapes and all(
@@ -134,19 +136,25 @@ class _Search:
     def __init__(self, module: nn.Module, path: str, plan: Plan | None) -> None:
         self.path, self.part = path, module.get_submodule(path)
         self.plan = plan
+        self.lists = _lists_to_shorten(module, plan)
         tensors = named_tensors(module)
-        cuts = {id(tensors[name]): cut for name, cut in plan.tensors.items()} if plan else {}
+        if plan and not self.lists:
+            tensors = plan.named_as_before(tensors)
+        cuts = {id(tensors[name]): cut for name, cut in plan.tensors.items() if name in tensors} if plan else {}
         state = {name: t for name, t in self.part.state_dict(keep_vars=True).items() if isinstance(t, Tensor)}
         self.full = {name: cuts[id(t)].shape if id(t) in cuts else tuple(t.shape) for name, t in state.items()}
-        self.wanted = {name: cuts[id(t)].new_shape if id(t) in cuts else tuple(t.shape) for name, t in state.items()}
+        left = {name: cuts[id(t)].new_shape if id(t) in cuts else tuple(t.shape) for name, t in state.items()}
+        self.wanted = {after: shape for name, shape in left.items() if (after := self._name_after(name)) is not None}
         own = named_tensors(self.part)
         self.buffers_cut = sorted(name for name, t in own.items() if id(t) in cuts and name not in state)
+        lists = plan.lists if plan and plan.lists else {}
         self.attributes = {
-            (inner.removeprefix(path).removeprefix("."), way): sizes
+            (_within(after, path), way): sizes
             for (inner, way), sizes in (plan.attributes if plan else {}).items()
-            if _is_within(inner, path)
+            if _is_within(inner, path) and (after := name_after(lists, inner)) is not None
         }
-        self.changes = {pair for name in state for pair in zip(self.full[name], self.wanted[name], strict=True)}
+        stay = [name for name in state if self._name_after(name) is not None]
+        self.changes = {pair for name in stay for pair in zip(self.full[name], left[name], strict=True)}
         self.changes = {(old, new) for old, new in self.changes | set(self.attributes.values()) if old != new}
         self.units = {(group.before, group.after) for group in (plan.groups if plan else ())}
         self.seen: set[tuple[tuple[Way, int], ...]] = set()
@@ -157,8 +165,17 @@ class _Search:
         self.start = self.nearest = self._build(self.part.config)
         if self.start is not None:
             made = _held(self.start.module, float)
-            self.floats = {at: number for at, number in _held(self.part, float).items() if made.get(at) == number}
+            self.floats = {
+                (after, way): number
+                for (inner, way), number in _held(self.part, float).items()
+                if made.get((inner, way)) == number and (after := self._name_after(inner)) is not None
+            }
             self.changes |= {(self.start.shapes[name][axis], self.wanted[name][axis]) for name, axis in self.start.off}
+
+    def _name_after(self, name: str) -> str | None:
+        """Of a tensor or module of the part."""
+        after = name_after(self.lists, _joined(self.path, name))
+        return None if after is None else _within(after, self.path)
 
     @property
     def fitted_before(self) -> bool:
@@ -227,20 +244,20 @@ class _Search:
         if any(name not in shapes or len(shapes[name]) != len(shape) for name, shape in self.wanted.items()):
             return None
         off = [(n, i) for n, s in self.wanted.items() for i, length in enumerate(s) if length != shapes[n][i]]
+        too_many = len(shapes.keys() & (self.full.keys() - self.wanted.keys()))
         # Equal shapes are not enough: a scale that the code computes from a width would be another.
         floats = _held(module, float)
         wrong = [at for at, number in self.floats.items() if floats.get(at) != number]
         wrong += [at for at, (_, new) in self.attributes.items() if read_attribute(module, at) != new]
-        return _Built(config, module, shapes, tuple(off), tuple(wrong))
+        return _Built(config, module, shapes, tuple(off), tuple(wrong), too_many)
 
     def _changed(self, built: _Built) -> Sizes:
         """What is another number in what the config builds than in what the old one built, and as old in the model."""
         assert self.start is not None
         before, now, after = (_held(module, int) for module in (self.start.module, self.part, built.module))
+        then = {at: after.get((self._name_after(at[0]) or "", at[1]), number) for at, number in now.items()}
         of_modules = {
-            at: (number, after[at])
-            for at, number in now.items()
-            if before.get(at) == number and after.get(at, number) != number
+            at: (number, then[at]) for at, number in now.items() if before.get(at) == number and then[at] != number
         }
         sizes = {**of_modules, **_config_sizes(self.part, dict(_numbers(built.config)))}
         return {(_joined(self.path, path), way): pair for (path, way), pair in sizes.items()}
@@ -264,6 +281,16 @@ class _Search:
             if any(self.nearest.shapes[name][axis] != self.full[name][axis] for name, axis in off):
                 return NotExpressible(f"{reason}, which is not that of the other layers")
         return NotExpressible(f"{reason}; plan with keep={_patterns(named, groups)}" if named else reason)
+
+
+def _lists_to_shorten(module: nn.Module, plan: Plan | None) -> Mapping[str, ListCut]:
+    """Those of the plan, where it has not been applied yet."""
+    lists = plan.lists if plan and plan.lists else {}
+    return {path: cut for path, cut in lists.items() if len(module.get_submodule(path)) == cut.length}  # type: ignore[arg-type]
+
+
+def _within(path: str, outer: str) -> str:
+    return path.removeprefix(outer).removeprefix(".")
 
 
 def _joined(*steps: str | int) -> str:

@@ -35,6 +35,7 @@ def cut(model: nn.Module, plan: Plan, optimizer: Optimizer | None = None) -> Non
         for name, tensor_cut in plan.tensors.items():
             _cut_tensor(tensors[name], tensor_cut, undo)
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, undo)
+        shorten_lists(module, plan, undo)
         _update_descriptions(module, undo)
         if optimizer is not None:
             cut_state(optimizer, {tensors[name]: tensor_cut for name, tensor_cut in plan.tensors.items()})
@@ -92,6 +93,7 @@ def require_fit(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> No
             )
         if hasattr(tensors[name], "device_mesh"):
             raise UsageError(f"{name} is spread over processes; cut the model before sharding it.")
+    _require_lists(module, tensors, plan)
     for name, numbers in (plan.folded or {}).items():
         if name not in tensors or tuple(tensors[name].shape) != (len(numbers),):
             added = count_text(len(numbers), "number")
@@ -107,6 +109,39 @@ def require_fit(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> No
             raise UsageError(
                 f"The plan expects {where} to be {old}, but it is {found}; use the architecture it was made for."
             )
+
+
+def _require_lists(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> None:
+    """All that a module which goes holds goes with it, and nothing else."""
+    held = dict(module.named_modules())
+    for path, list_cut in (plan.lists or {}).items():
+        found = held.get(path)
+        if not isinstance(found, nn.ModuleList) or len(found) != list_cut.length:
+            raise UsageError(
+                f"The plan takes modules from {path}, a list of {list_cut.length}, which the model does not have; "
+                "use the architecture it was made for, and apply a plan once."
+            )
+    stay = {id(tensor) for name, tensor in tensors.items() if plan.name_after(name) is not None}
+    for name, tensor in tensors.items():
+        if plan.name_after(name) is None and (name not in plan.tensors or id(tensor) in stay):
+            raise UsageError(
+                f"The plan takes away the module of {name}, which something else needs, or of which it knows nothing; "
+                "use the architecture it was made for."
+            )
+
+
+def shorten_lists(module: nn.Module, plan: Plan, undo: list[Callable[[], None]]) -> None:
+    """Modules leave their lists, and those behind them move up."""
+    for path, list_cut in (plan.lists or {}).items():
+        held = module.get_submodule(path)._modules
+        undo.append(partial(_hold, held, dict(held)))
+        modules = list(held.values())
+        _hold(held, {str(i): modules[old] for i, old in enumerate(list_cut.kept)})
+
+
+def _hold(held: dict[str, nn.Module | None], modules: dict[str, nn.Module | None]) -> None:
+    held.clear()
+    held.update(modules)
 
 
 @contextmanager

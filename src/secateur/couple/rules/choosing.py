@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secateur.capture import OpCall
+from secateur.capture import MODULE_LOOKUP, OpCall
 from secateur.couple.coupling import Choice, Coupling
 from secateur.couple.positions import FollowedNumber
 from secateur.couple.rules.registry import dimension, pointwise, rule, unknown
@@ -63,12 +63,23 @@ def count(coupling: Coupling, call: OpCall) -> None:
     return coupling.set(call.out, [counted], call)
 
 
+@rule(MODULE_LOOKUP)
+def look_up_module(coupling: Coupling, call: OpCall) -> None:
+    position, path = call["0"], call["1"]
+    experts = coupling.experts_in(path)
+    coupling.positions.look_up(call, position, experts, "a module is looked up by its number")
+    if path not in coupling.loops.followed:
+        coupling.pin(call, "its modules are used in another way, too", experts)
+
+
 @rule("eq", "ne", "lt", "le", "gt", "ge")
 def compare(coupling: Coupling, call: OpCall) -> None:
     """A position beside a number, which is a position as well: as many of the coordinates before it have to be left."""
     x, number = call["self"], call["other"]
     axis = coupling.positions.along(x)
-    if axis is not None and isinstance(number, int) and 0 <= number <= axis.shape[1]:
+    if axis is not None and coupling.picked_in_loop(call, axis):
+        coupling.positions.used(call, x)
+    elif axis is not None and isinstance(number, int) and 0 <= number <= axis.shape[1]:
         coupling.pin(call, "its coordinates are named by numbers", axis[:, number : number + 1])
         coupling.positions.number(call, x, FollowedNumber("other", number, axis[:, :number]))
     pointwise(coupling, call)

@@ -193,7 +193,9 @@ def tensor_split(coupling: Coupling, call: OpCall) -> None:
 def select(coupling: Coupling, call: OpCall) -> None:
     x = call["self"]
     d, axes = dimension(call["dim"], len(x.shape)), coupling.axes(x)
-    coupling.pin(call, "it is taken apart" if call.op == "unbind" else "a coordinate is picked by its number", axes[d])
+    if not coupling.picked_in_loop(call, axes[d]):
+        why = "it is taken apart" if call.op == "unbind" else "a coordinate is picked by its number"
+        coupling.pin(call, why, axes[d])
     for value in call.outputs:
         coupling.set(value, axes[:d] + axes[d + 1 :], call)
 

@@ -43,7 +43,7 @@ from secateur.capture import (
     write_attributes,
 )
 from secateur.plans import Plan, inputs_of_form
-from secateur.surgery.cutting import named_tensors, require_fit, selected
+from secateur.surgery.cutting import named_tensors, require_fit, selected, shorten_lists
 from secateur.surgery.proof.verifying import ProofFailed
 
 _CHEAP_PARAMETERS = 5_000_000
@@ -106,13 +106,14 @@ def dry_run_if_possible(model: nn.Module, plan: Plan) -> None:
                 dry_run(model, made)
 
 
-def dry_run(model: nn.Module, plan: Plan, passes: Passes | None = None) -> None:
+def dry_run(model: nn.Module, plan: Plan, passes: Passes | None = None, *, same_numbers: bool = False) -> None:
     """Refuses a plan with which the code would not run, or would give outputs that count another shape.
 
     The cut weights are played by numbers that all share one place in memory: that takes no more of it than the largest
     of them, and the time of one pass of the cut model. Code that looks at values which follow from those weights, as to
     find the experts that a router chose, is run on the weights themselves, cut. Then values may decide the shapes of
-    outputs, and numbers in the arithmetic, and only the numbers of axes are compared.
+    outputs, and numbers in the arithmetic, and only the numbers of axes are compared, unless `same_numbers` are asked
+    for.
     """
     passes = passes or Passes(unwrap(model))
     module, tensors = passes.module, passes.tensors
@@ -127,7 +128,7 @@ def dry_run(model: nn.Module, plan: Plan, passes: Passes | None = None) -> None:
             "Leave the layer out with keep=[…], and tell us about the model."
         ) from error
     _require_same_shapes(plan, run)
-    if not run.looked:
+    if same_numbers or not run.looked:
         _require_no_new_numbers(plan, run.numbers)
 
 
@@ -208,7 +209,7 @@ def _runs_whole(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> bo
 
 
 def _run_whole(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> _Run:
-    return _run(module, tensors, replace(plan, tensors={}, attributes={}), {})
+    return _run(module, tensors, replace(plan, tensors={}, attributes={}, lists=None), {})
 
 
 def _require_no_new_numbers(plan: Plan, numbers: frozenset[str]) -> None:
@@ -247,7 +248,7 @@ def _quick_run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played
     """As `_run`, but "looked" is true wherever the code looks at any values."""
     recorder = NumberRecorder(state_tensors(module))
     with _as_cut(module, plan), recorder.restoring(), numbers_noted(recorder):
-        shapes = _shapes(module, tensors, played, _call(tensors, plan))
+        shapes = _shapes(module, played, _call(tensors, plan))
     return _Run(shapes, frozenset(recorder.numbers), recorder.looked, recorder.operators)
 
 
@@ -258,7 +259,7 @@ def _run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played: Play
     inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in(call)]
     recorder = CallRecorder([*weights, *state_tensors(module), *inputs])
     with _as_cut(module, plan), recorder.restoring(), recorded(module, recorder):
-        shapes = _shapes(module, tensors, played, call)
+        shapes = _shapes(module, played, call)
     sources = recorder.leaves[: len(weights)]
     looked = looks_at_values_of(sources, recorder.calls, recorder.views, recorder.conjured)
     return _Run(shapes, numbers_of(recorder.calls), looked, len(recorder.calls))
@@ -276,6 +277,7 @@ def _as_cut(module: nn.Module, plan: Plan) -> Iterator[None]:
         caches_apart(module),
     ):
         write_attributes(module, {key: new for key, (_, new) in plan.attributes.items()}, [])
+        shorten_lists(module, plan, [])
         yield
 
 
@@ -287,8 +289,8 @@ def _call(tensors: dict[str, Tensor], plan: Plan) -> tuple[tuple[Any, ...], dict
 
 
 def _shapes(
-    module: nn.Module, tensors: dict[str, Tensor], played: Played, call: tuple[tuple[Any, ...], dict[str, Any]]
+    module: nn.Module, played: Played, call: tuple[tuple[Any, ...], dict[str, Any]]
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    every_name = {name: played[id(tensor)] for name, tensor in tensors.items() if id(tensor) in played}
+    every_name = {name: played[id(tensor)] for name, tensor in named_tensors(module).items() if id(tensor) in played}
     out = functional_call(module, every_name, *call, tie_weights=False)
     return tuple((path, tuple(tensor.shape)) for path, tensor in tensors_by_path(out))
