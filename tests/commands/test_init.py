@@ -173,13 +173,16 @@ def test_a_named_model_is_filled_in(args: str, codes: list[str], libraries: None
         ("--model empty", "empty has no config.json; give a folder that save_pretrained wrote."),
         ("--model folder", "BertModel, which has several uses; add --for text-classification or --for language-model"),
         ("--model damaged", "cannot be read"),
+        ("--model hostile", "cannot be read"),
         ("--for detection --model timm:resnet50", "write --for timm or --for image-folder, or leave --for out."),
         ("--for timm --model torchvision:resnet18", "--for timm has no use for torchvision:resnet18"),
     ],
 )
 def test_what_cannot_be_is_answered_in_a_sentence(args: str, message: str, libraries: None) -> None:
     write_config(architectures=["BertModel"])
-    for name, text in (("empty/else.json", "{}"), ("damaged/config.json", "[1]")):
+    code_as_size = json.dumps({"architectures": ["ViTForImageClassification"], "image_size": ["exit()"]})
+    files = {"empty/else.json": "{}", "damaged/config.json": "[1]", "hostile/config.json": code_as_size}
+    for name, text in files.items():
         Path(name).parent.mkdir()
         Path(name).write_text(text)
     code, _, errors = secateur("init", *args.split())

@@ -138,7 +138,8 @@ def _of_folder(folder: Path) -> TaskModel:
         config = dict(read_json(folder / "config.json"))
         architecture = str(next(iter(config.get("architectures") or []), "")) or "not said"
         longest = config.get("max_position_embeddings") or config.get("n_positions") or _LENGTH
-        length, size = min(_LENGTH, int(longest)), config.get("image_size") or 224
+        length, sizes = min(_LENGTH, int(longest)), config.get("image_size") or 224
+        size = int(max(sizes) if isinstance(sizes, list) else sizes)  # it is written as code: nothing but a number
     written = json.dumps(str(folder), ensure_ascii=False)
     kinds = next((kinds for ending, kinds in _BY_ENDING.items() if architecture.endswith(ending)), None)
     return TaskModel(
@@ -149,6 +150,6 @@ def _of_folder(folder: Path) -> TaskModel:
         later_imports=("from transformers import AutoModelForImageClassification",),
         folder=written,
         is_trained=True,
-        size=size if isinstance(size, int) else max(size),
+        size=size,
         length=length,
     )
