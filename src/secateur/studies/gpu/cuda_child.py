@@ -62,7 +62,8 @@ class ChildWorker:
         return answer
 
     def _started(self) -> subprocess.Popen[str]:
-        self._errors.truncate(0)
+        self._errors.seek(0)
+        self._errors.truncate()
         pipe = subprocess.PIPE
         return subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
 
