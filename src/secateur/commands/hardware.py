@@ -25,7 +25,8 @@ def hardware(
         typer.Option(
             "--html",
             "-o",
-            help="The file for the page with the charts; secateur-hardware.html unless --published is given.",
+            help="The file for the page with the charts; by default secateur-hardware.html or secateur-gpu.html, and none "
+            "with --published.",
             dir_okay=False,
         ),
     ] = None,
@@ -52,7 +53,8 @@ def hardware(
         if published:
             _show_published(gpu, html, as_json)
         else:
-            _show_this_machine(device, again, html or Path("secateur-hardware.html"), as_json)
+            page = Path("secateur-hardware.html" if device == "cpu" else "secateur-gpu.html")
+            _show_this_machine(device, again, html or page, as_json)
 
 
 def _show_published(gpu: str | None, html: Path | None, as_json: bool) -> None:
