@@ -22,6 +22,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from subprocess import CompletedProcess
 
+from accelerate.state import AcceleratorState
+
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
@@ -177,6 +179,7 @@ def _run_scripts(todo: Connection) -> None:
         os.chdir(script.parent)
         _live_in(environment)
         sys.argv, sys.path[:] = [str(script)], path
+        AcceleratorState._reset_state(reset_partial_state=True)  # of an earlier script
         try:
             runpy.run_path(str(script), run_name="__main__")
         except BaseException:

@@ -25,8 +25,8 @@ def hardware(
         typer.Option(
             "--html",
             "-o",
-            help="The file for the page with the charts; by default secateur-hardware.html or secateur-gpu.html, and none "
-            "with --published.",
+            help="The file for the page with the charts; by default secateur-hardware.html, secateur-gpu.html with "
+            "--device cuda, and none with --published.",
             dir_okay=False,
         ),
     ] = None,
