@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from secateur.base.errors import UsageError
-from secateur.base.models import copy_of_model, evaluating, require_module, training, unwrap
+from secateur.base.models import (
+    copy_of_model,
+    evaluating,
+    named_tensors,
+    parameters_and_buffers,
+    require_module,
+    training,
+    unwrap,
+    walked,
+)
 
 
 def test_modes_put_every_flag_back() -> None:
@@ -52,3 +62,32 @@ def test_torchscript_is_refused_in_a_sentence() -> None:
         scripted = torch.jit.script(nn.Linear(2, 2))
     with pytest.raises(UsageError, match=r"is a TorchScript module, .*; pass the nn.Module that it was made from"):
         require_module(scripted)
+
+
+class Shared(nn.Module):
+    """A part in two places, a list without an entry, and tensors of several names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(2, 3, bias=False), nn.BatchNorm1d(3))
+        self.nothing = None
+        self.register_module("missing", None)
+        self.again = nn.ModuleDict({"norm": self.first[1], "deep": nn.Sequential(nn.Sequential(self.first))})
+        self.weight = self.first[0].weight
+        self.register_buffer("count", torch.zeros(1), persistent=False)
+        self.register_buffer("unset", None)
+
+
+def test_modules_and_tensors_are_found_as_torch_finds_them() -> None:
+    model = Shared()
+    assert walked(model) == list(model.named_modules())
+    assert walked(model, every_name=True) == list(model.named_modules(remove_duplicate=False))
+    parameters, buffers = parameters_and_buffers(model)
+    assert same(parameters, model.named_parameters(remove_duplicate=False))
+    assert same(buffers, model.named_buffers(remove_duplicate=False))
+    assert same(named_tensors(model), [*parameters.items(), *buffers.items()])
+
+
+def same(found: dict[str, Tensor], expected: Iterable[tuple[str, Tensor]]) -> bool:
+    """The very tensors, in this order."""
+    return [(name, id(each)) for name, each in found.items()] == [(name, id(each)) for name, each in expected]

@@ -13,7 +13,7 @@ import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 
 import secateur
-from secateur.surgery.cutting import named_tensors
+from secateur.base.models import named_tensors
 from tests.architectures import ARCHITECTURES
 from tests.support.cutting import Heads, Net, backward, everything, image, net, sequence
 

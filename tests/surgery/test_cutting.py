@@ -8,7 +8,7 @@ import torch.distributed
 from torch import nn
 
 import secateur
-from secateur.surgery.cutting import named_tensors
+from secateur.base.models import named_tensors
 from tests.architectures import ARCHITECTURES
 from tests.support.cutting import Heads, assert_same_values, backward, image, net, selected, sequence, values
 

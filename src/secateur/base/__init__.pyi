@@ -33,10 +33,13 @@ from secateur.base.models import copy_of_model as copy_of_model
 from secateur.base.models import evaluating as evaluating
 from secateur.base.models import flags_restored as flags_restored
 from secateur.base.models import full_tensor as full_tensor
+from secateur.base.models import named_tensors as named_tensors
+from secateur.base.models import parameters_and_buffers as parameters_and_buffers
 from secateur.base.models import require_module as require_module
 from secateur.base.models import spread_like as spread_like
 from secateur.base.models import training as training
 from secateur.base.models import unwrap as unwrap
+from secateur.base.models import walked as walked
 from secateur.base.names import LeftAlone as LeftAlone
 from secateur.base.names import did_you_mean as did_you_mean
 from secateur.base.names import first_match as first_match

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from secateur.base import walked
 from secateur.capture.expressions import Attribute, TracedSize, plain
 
 # Geometry, not width: these never follow a channel count, and every convolution and pool has them.
@@ -33,7 +34,7 @@ _DEEPEST = 3
 def sizes_with_origin(model: nn.Module) -> Iterator[dict[Attribute, int]]:
     """Every size attribute is a `TracedSize` inside; yields their values. `unchanged` puts the plain ints back."""
     found: dict[Attribute, int] = {}
-    for path, module in model.named_modules():
+    for path, module in walked(model):
         holder = module.__dict__
         for key in [key for key in holder if key not in OF_EVERY_MODULE and key not in _NOT_SIZES]:
             tagged = _tagged(holder[key], (path, (key,)), found)
@@ -81,7 +82,7 @@ def _is_config(value: object) -> bool:
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Whatever the pass stores on a module, such as a cache, is gone afterwards, and what it replaced is back."""
-    kept = [item for module in model.modules() for item in (*vars(module).values(), vars(module))]
+    kept = [item for _, module in walked(model) for item in (*vars(module).values(), vars(module))]
     # Parameters, buffers, submodules, hooks, caches that are dicts, and attributes.
     holders = [item for item in kept if isinstance(item, dict)]
     empty = [holder for holder in holders if not holder]  # most of them: hooks of kinds that nobody uses

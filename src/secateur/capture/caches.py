@@ -26,7 +26,7 @@ from torch import nn
 from torch.overrides import _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from secateur.base import tensors_in
+from secateur.base import tensors_in, walked
 from secateur.capture.expressions import is_traced
 
 _TRAINERS = ("lightning", "pytorch_lightning")  # from a module of theirs, all of their code is in reach
@@ -78,7 +78,7 @@ class _Search:
         self._names = {"forward", "__call__"}
         self._members: dict[str, list[type]] = {}
         self._functions: list[FunctionType] = []
-        self.modules = list(model.modules())
+        self.modules = [module for _, module in walked(model)]
         for kind in {type(module) for module in self.modules}:
             self._reach_class(kind)
         for module in self.modules:

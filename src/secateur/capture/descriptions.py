@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from secateur.base import walked
 from secateur.capture.expressions import Attribute, Expression
 from secateur.capture.trace import Value
 
@@ -37,7 +38,7 @@ def descriptions_in(model: nn.Module, leaves: Sequence[Value]) -> dict[Attribute
     """Each such number of the model, as what it is made of."""
     weights = {name: leaf.index for leaf in leaves for name in leaf.names}
     found: dict[Attribute, Expression] = {}
-    for path, layer in model.named_modules():
+    for path, layer in walked(model):
         axes = described_axes(layer)
         held = [weights[name] for end in _WEIGHTS if axes and (name := f"{path}.{end}".lstrip(".")) in weights]
         for name, axis in axes.items() if held else ():

@@ -15,7 +15,16 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
-from secateur.base import SecateurError, UsageError, evaluating, tensors_by_path, tensors_in, uninterrupted
+from secateur.base import (
+    SecateurError,
+    UsageError,
+    evaluating,
+    parameters_and_buffers,
+    tensors_by_path,
+    tensors_in,
+    uninterrupted,
+    walked,
+)
 from secateur.capture.attributes import OF_EVERY_MODULE, sizes_with_origin, unchanged
 from secateur.capture.autograd_functions import autograd_functions_run_by
 from secateur.capture.caches import caches_apart
@@ -192,11 +201,12 @@ def _doubled(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[An
 def state_tensors(model: nn.Module) -> list[Leaf]:
     """Every tensor that the model holds, with all of its names; plain tensor attributes are constants."""
     found: dict[int, tuple[Tensor, Kind, list[str]]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    parameters, buffers = parameters_and_buffers(model)
+    for name, parameter in parameters.items():
         found.setdefault(id(parameter), (parameter, "parameter", []))[2].append(name)
-    for name, buffer in model.named_buffers(remove_duplicate=False):
+    for name, buffer in buffers.items():
         found.setdefault(id(buffer), (buffer, "buffer", []))[2].append(name)
-    for path, module in model.named_modules():
+    for path, module in walked(model):
         for key, value in module.__dict__.items():
             if key not in OF_EVERY_MODULE and type(value) not in _WITHOUT_TENSORS:
                 for tensor in tensors_in(value, objects=False):
@@ -256,7 +266,7 @@ def _module_paths(model: nn.Module, recorder: CallRecorder) -> Iterator[None]:
 
     hooks: list[RemovableHandle] = []
     try:
-        for path, module in model.named_modules():
+        for path, module in walked(model):
             if not isinstance(module, torch.jit.ScriptModule):  # it takes no hooks
                 hooks += watch(path, module)
         yield

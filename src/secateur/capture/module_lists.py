@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from secateur.base import walked
 from secateur.capture.attributes import OF_EVERY_MODULE
 from secateur.capture.recorder import MODULE_LOOKUP, CallRecorder, muted
 
 
 def find_lists(model: nn.Module) -> dict[str, int]:
     """By path, how many modules a list holds, each with tensors of its own that have the same names and shapes."""
-    lists = [(path, part) for path, part in model.named_modules() if isinstance(part, nn.ModuleList) and len(part) > 1]
+    lists = [(path, part) for path, part in walked(model) if isinstance(part, nn.ModuleList) and len(part) > 1]
     alike = [(path, modules) for path, modules in lists if _are_alike(*modules)]
     names = _count_names(model) if alike else Counter()
     return {path: len(modules) for path, modules in alike if all(_is_own(t, names) for t in _tensors(modules))}
@@ -39,7 +40,7 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 def _count_names(model: nn.Module) -> Counter[int]:
     """By the identity of a tensor."""
-    parts = [part for _, part in model.named_modules(remove_duplicate=False)]
+    parts = [part for _, part in walked(model, every_name=True)]
     return Counter(id(tensor) for part in parts for tensor in (*part._parameters.values(), *part._buffers.values()))
 
 

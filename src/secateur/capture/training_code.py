@@ -10,6 +10,8 @@ from types import CodeType
 
 from torch import nn
 
+from secateur.base import walked
+
 _NOISE = ("CACHE", "NOT_TAKEN", "TO_BOOL", "COPY", "UNARY_NOT", "RESUME")
 _COUNTER = "num_batches_tracked"
 
@@ -22,7 +24,7 @@ def does_more_in_training(model: nn.Module) -> bool:
     batches as a batch norm does.
     """
     modules: dict[type, list[nn.Module]] = {}
-    for module in model.modules():
+    for _, module in walked(model):
         for kind in type(module).__mro__:
             if not kind.__module__.startswith("torch."):
                 modules.setdefault(kind, []).append(module)

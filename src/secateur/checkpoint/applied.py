@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from secateur.base import UsageError
+from secateur.base import UsageError, named_tensors
 from secateur.capture import read_attribute
 from secateur.plans import Masks, Plan
-from secateur.surgery import named_tensors
 
 
 def as_one(applied: Plan | Masks | Sequence[Plan | Masks]) -> tuple[Plan | None, Masks | None]:

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from secateur.base import UsageError
-from secateur.surgery import named_tensors
+from secateur.base import UsageError, named_tensors
 
 # What is not a tensor of the state dict is stored with a prefix. No module or parameter may have an empty name, so
 # nothing else begins with a point.

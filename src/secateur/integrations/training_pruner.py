@@ -14,7 +14,7 @@ from torch import distributed, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from secateur.base import SecateurWarning, UsageError, uninterrupted, unwrap
+from secateur.base import SecateurWarning, UsageError, named_tensors, uninterrupted, unwrap
 from secateur.integrations.pruning_state import PruningState
 from secateur.loop import Pruner, State
 from secateur.plans import Masks, Plan, Zeros
@@ -24,7 +24,6 @@ from secateur.surgery import (
     checked,
     cut,
     hold,
-    named_tensors,
     require_own,
     stepping_optimizer,
     warn_about_config,

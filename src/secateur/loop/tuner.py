@@ -32,6 +32,7 @@ from secateur.base import (
     found_in_batches,
     full_tensor,
     in_brief,
+    named_tensors,
     open_regular,
     replace_file,
     spread_like,
@@ -55,7 +56,7 @@ from secateur.loop.task import (
     require_number,
 )
 from secateur.plans import Masks, Plan
-from secateur.surgery import Hold, adopt_config, apply, config_numbers, cut, hold, named_tensors
+from secateur.surgery import Hold, adopt_config, apply, config_numbers, cut, hold
 
 TAYLOR_BATCHES = 16
 DENSE_FILE = "dense.safetensors"

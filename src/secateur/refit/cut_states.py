@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from torch import nn
 
-from secateur.base import UsageError
+from secateur.base import UsageError, named_tensors
 from secateur.plans import Masks, Plan
-from secateur.surgery import masked_parameters, named_tensors
+from secateur.surgery import masked_parameters
 
 T = TypeVar("T")
 

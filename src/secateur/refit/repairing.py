@@ -18,6 +18,7 @@ from secateur.base import (
     count_text,
     interruptible,
     joined_lines,
+    named_tensors,
     require_count,
     require_module,
     steps,
@@ -33,7 +34,7 @@ from secateur.refit.fitting import LayerRepair
 from secateur.refit.fresh_passes import fresh_pass
 from secateur.refit.passes import refit
 from secateur.refit.processes import Processes
-from secateur.surgery import apply, checked, cut, named_tensors, warn_about_config
+from secateur.surgery import apply, checked, cut, warn_about_config
 
 EXAMPLES = 512
 

@@ -6,7 +6,6 @@ from secateur.surgery.config_search import adopt_config as adopt_config
 from secateur.surgery.config_search import config_numbers as config_numbers
 from secateur.surgery.config_search import expressed_config as expressed_config
 from secateur.surgery.cutting import cut as cut
-from secateur.surgery.cutting import named_tensors as named_tensors
 from secateur.surgery.cutting import require_own as require_own
 from secateur.surgery.holding import Hold as Hold
 from secateur.surgery.holding import hold as hold

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from secateur.base import UsageError, matches_any, some_of, unwrap
+from secateur.base import UsageError, matches_any, named_tensors, some_of, unwrap
 from secateur.capture import Attribute, quiet, read_attribute, with_numbers, write_attributes
 from secateur.plans import GroupCut, ListCut, Plan, name_after
-from secateur.surgery.cutting import named_tensors, require_fit
+from secateur.surgery.cutting import require_fit
 from secateur.surgery.proof.dry_run import Passes, with_inputs
 
 # A config has a few widths for all layers; a model with more of them has widths of its own in each.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from secateur.base import UsageError, count_text, evaluating, uninterrupted, unwrap
+from secateur.base import UsageError, count_text, evaluating, named_tensors, uninterrupted, unwrap, walked
 from secateur.capture import described_axes, forget_results_of, read_attribute, write_attributes
 from secateur.plans import Plan, TensorCut
 
@@ -40,13 +39,6 @@ def cut(model: nn.Module, plan: Plan, optimizer: Optimizer | None = None) -> Non
         if optimizer is not None:
             cut_state(optimizer, {tensors[name]: tensor_cut for name, tensor_cut in plan.tensors.items()})
         forget_results_of(module)
-
-
-def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by every name they have."""
-    return dict(
-        itertools.chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
-    )
 
 
 def cut_state(optimizer: Optimizer, cuts: dict[Tensor, TensorCut]) -> None:
@@ -113,8 +105,10 @@ def require_fit(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> No
 
 def _require_lists(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> None:
     """All that a module which goes holds goes with it, and nothing else."""
-    held = dict(module.named_modules())
-    for path, list_cut in (plan.lists or {}).items():
+    if not plan.lists:
+        return
+    held = dict(walked(module))
+    for path, list_cut in plan.lists.items():
         found = held.get(path)
         if not isinstance(found, nn.ModuleList) or len(found) != list_cut.length:
             raise UsageError(
@@ -228,7 +222,7 @@ def selected(tensor: Tensor, tensor_cut: TensorCut) -> Tensor:
 
 def _update_descriptions(module: nn.Module, undo: list[Callable[[], None]]) -> None:
     """The sizes by which torch's own layers describe themselves. Plans have the forward passes that read them."""
-    for layer in module.modules():
+    for _, layer in walked(module):
         for name, size in _description(layer).items():
             if layer.__dict__.get(name) != size:
                 undo.append(partial(layer.__dict__.__setitem__, name, layer.__dict__[name]))

@@ -22,6 +22,7 @@ from secateur.base import (
     evaluating,
     explaining,
     in_brief,
+    named_tensors,
     tensors_by_path,
     tensors_in,
     uninterrupted,
@@ -43,7 +44,7 @@ from secateur.capture import (
     write_attributes,
 )
 from secateur.plans import Plan, inputs_of_form
-from secateur.surgery.cutting import named_tensors, require_fit, selected, shorten_lists
+from secateur.surgery.cutting import require_fit, selected, shorten_lists
 from secateur.surgery.proof.verifying import ProofFailed
 
 _CHEAP_PARAMETERS = 5_000_000

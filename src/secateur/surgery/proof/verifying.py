@@ -13,10 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secateur.base import SecateurError, UsageError, as_call, copied, deep_copy, tensors_by_path, uninterrupted, unwrap
+from secateur.base import (
+    SecateurError,
+    UsageError,
+    as_call,
+    copied,
+    deep_copy,
+    named_tensors,
+    tensors_by_path,
+    uninterrupted,
+    unwrap,
+)
 from secateur.capture import caches_apart, plain_execution, python_random_kept
 from secateur.plans import Plan
-from secateur.surgery.cutting import cut, named_tensors, require_fit
+from secateur.surgery.cutting import cut, require_fit
 from secateur.surgery.proof.float64 import AsWritten
 from secateur.surgery.proof.reference import run_float64, run_reference
 
