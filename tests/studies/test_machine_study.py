@@ -228,6 +228,7 @@ def test_the_console_fits_80_columns_and_says_everything(report: HardwareReport,
     ):
         assert words.lower() in " ".join(text.lower().split()), words
     assert text.count("“") == len(report.claims)
+    assert "\nThe verdict\n\n" in "\n".join(line.rstrip() for line in text.splitlines()), "a title stands alone"
 
 
 def test_the_page_is_one_self_contained_file(report: HardwareReport, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from secateur.base import printable
 
 
 def print_title(console: Console, title: str) -> None:
-    console.print(printable(title), style="bold", markup=False, highlight=False)
+    for line in title.split("\n"):
+        console.print(printable(line), style="bold", markup=False, highlight=False)
 
 
 def print_lines(console: Console, lines: Iterable[str], soft_wrap: bool = False) -> None:
