@@ -272,9 +272,9 @@ def test_without_a_gpu_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     done = CliRunner().invoke(app, ["hardware", "--device", "cuda"])
     assert done.exit_code == 2
     told = " ".join(done.stderr.split())
-    assert "There is no CUDA device here: this torch was built without it, or use the device cpu." in told
+    assert "There is no CUDA device here: this torch was built without CUDA. See what nvidia-smi says, or use" in told
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    with pytest.raises(secateur.UsageError, match="torch finds no GPU; see what nvidia-smi says"):
+    with pytest.raises(secateur.UsageError, match=r"torch finds no GPU\. See what nvidia-smi says"):
         secateur.hardware(device="cuda")
     with pytest.raises(secateur.UsageError, match="cpu, cuda"):
         secateur.hardware(device="cudda")

@@ -24,10 +24,8 @@ def require_device(device: str, runtime: str | None = None) -> None:
             "the device out."
         )
     if device == "cuda" and not torch.cuda.is_available():
-        why = (
-            "torch finds no GPU; see what nvidia-smi says" if torch.version.cuda else "this torch was built without it"
-        )
-        raise UsageError(f"There is no CUDA device here: {why}, or use the device cpu.")
+        why = "torch finds no GPU" if torch.version.cuda else "this torch was built without CUDA"
+        raise UsageError(f"There is no CUDA device here: {why}. See what nvidia-smi says, or use the device cpu.")
 
 
 def device_of(model: nn.Module) -> torch.device:
