@@ -226,7 +226,7 @@ def test_the_report_answers_in_sentences_and_survives_its_file(report: GpuReport
     assert GpuReport.from_json(json.loads(json.dumps(report.to_json()))) == report
     lines = str(report).splitlines()
     assert lines[0].endswith("on Stand-in 3000 (compute capability 8.6, 12 GB)")
-    assert lines[1] == "Zeros anywhere: never faster than dense beyond the noise; 2.00–2.00 × dense."
+    assert lines[1] == "Zeros anywhere: never faster than dense beyond the noise; 2.00 × dense."
     assert lines[5] == "Widths off the grid: 72 takes up to 1.17 [1.16, 1.17] × the time of 56 (bfloat16, batch 64)."
     assert report.points == sum(len(product.timings) - 1 for product in report.products)
 

@@ -21,6 +21,7 @@ from secateur.studies.gpu.cuda_products import (
     WIDTHS,
     Product,
 )
+from secateur.studies.machine.claims import span
 
 QUESTIONS = {
     "Zeros anywhere": (CSR,),
@@ -78,13 +79,12 @@ class GpuReport:
         if not measured:
             return f"{question}: not measured."
         faster = [each for each in measured if _timing(each).is_faster(_control(each))]
-        ratios = [_timing(each).ratio for each in measured]
-        span = f"{min(ratios):.2f}–{max(ratios):.2f} × dense"
+        took = f"{span(_timing(each).ratio for each in measured)} × dense"
         if not faster:
-            return f"{question}: never faster than dense beyond the noise; {span}."
+            return f"{question}: never faster than dense beyond the noise; {took}."
         product, name = min(faster, key=lambda each: _timing(each).ratio)
         return (
-            f"{question}: faster than dense {_batches_text({each[0].batch for each in faster})}, {span}; the best is "
+            f"{question}: faster than dense {_batches_text({each[0].batch for each in faster})}, {took}; the best is "
             f"{name} in {product.dtype} at batch {product.batch:,} with {_timing((product, name))}, null control "
             f"{_control((product, name))}."
         )
