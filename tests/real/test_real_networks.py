@@ -123,7 +123,7 @@ def test_most_of_it_can_be_cut(name: str) -> None:
     anatomy = secateur.inspect(dense(name).model, dense(name).example)
     assert anatomy.parameters == sum(parameter.numel() for parameter in dense(name).model.parameters())
     half = secateur.plan_channels(dense(name).model, dense(name).example, 0.5)
-    assert half.parameters[1] < 0.6 * half.parameters[0]
+    assert half.parameters[1] < 0.8 * half.parameters[0], "a sentence encoder keeps its embeddings: they are its width"
     assert half.macs[1] < 0.6 * half.macs[0]
 
 
