@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import secateur
 from tests.hf_zoo import ZOO
@@ -161,3 +161,25 @@ def test_from_pretrained_builds_as_many_experts(name: str, tmp_path: Path) -> No
     assert again.config.num_local_experts == model.config.num_local_experts == 2
     with torch.no_grad():
         torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits)
+
+
+class PicksByWeight(nn.Module):
+    """Beside a router, channels are picked by a weight, which no data chose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.router, self.experts = nn.Linear(6, 4), nn.Parameter(torch.randn(4, 6, 6))
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(6, 3)
+        self.scale = nn.Parameter(torch.tensor([1.0, 2, 0, 3, 4, 0, 5, 6]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = self.router(x).topk(2)
+        x = x + (weights[..., None, None] * self.experts[chosen] @ x[:, None, :, None]).sum(1).squeeze(-1)
+        return self.last(self.first(x)[:, self.scale.abs().nonzero()[:, 0]])
+
+
+def test_what_a_weight_picks_is_not_taken_for_a_choice_of_the_data() -> None:
+    plan = secateur.plan_channels(PicksByWeight().eval(), torch.randn(5, 6), 0.5)
+    assert [(group.name, group.after) for group in plan.groups] == [("router", 2)]
+    assert {item.name: item.reason for item in plan.left_alone}["first"] == "it is indexed by numbers (`index`)"

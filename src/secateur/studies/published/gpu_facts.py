@@ -53,8 +53,8 @@ class GpuFact:
         return f"{self.speedup:.2f} ({self.low:.2f}–{self.high:.2f})" if self.low < self.high else f"{self.speedup:.2f}"
 
     @property
-    def dense(self) -> str:
-        """The baseline and the software, as far as they are known."""
+    def compared(self) -> str:
+        """With which baseline, in which software, as far as they are known."""
         known = [f"against {self.baseline}" if self.baseline else "", self.software]
         return ", ".join(filter(None, known)) or "baseline not named"
 
@@ -112,7 +112,7 @@ class GpuFacts:
         below: dict[str, list[str]] = {}
         notes: dict[str, dict[str, None]] = {}
         for fact, line in zip(found, body, strict=True):
-            kernel = f"{fact.kernel} [{self.sources.index(fact.source) + 1}], {fact.dense}"
+            kernel = f"{fact.kernel} [{self.sources.index(fact.source) + 1}], {fact.compared}"
             below.setdefault(kernel, []).append(line)
             notes.setdefault(kernel, {}).update({f"  {fact.note}": None} if fact.note else {})
         return [first, *(line for kernel in below for line in (kernel, *below[kernel], *notes[kernel]))]
