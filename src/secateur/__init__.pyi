@@ -51,6 +51,8 @@ from secateur.studies.machine.hardware_report import HardwareReport as HardwareR
 from secateur.studies.published.gpu_facts import GpuFact as GpuFact
 from secateur.studies.published.gpu_facts import GpuFacts as GpuFacts
 from secateur.studies.published.gpu_facts import gpu_facts as gpu_facts
+from secateur.studies.sweep.sweeping import sweep as sweep
+from secateur.studies.sweep.swept import Sweep as Sweep
 from secateur.surgery.applying import apply as apply
 from secateur.surgery.holding import Hold as Hold
 from secateur.surgery.holding import hold as hold

@@ -25,4 +25,5 @@ from secateur.checkpoint.tensors import holds_meta as holds_meta
 from secateur.checkpoint.tensors import replace_tensors as replace_tensors
 from secateur.checkpoint.tensors import tensors_of as tensors_of
 from secateur.checkpoint.tensors import tied_names as tied_names
+from secateur.checkpoint.weight_file import file_and_name as file_and_name
 from secateur.checkpoint.weight_file import load_weights as load_weights

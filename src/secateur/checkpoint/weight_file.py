@@ -35,7 +35,7 @@ def load_weights(model: nn.Module, source: Path) -> None:
         model: of the architecture that the weights are of.
         source: the file; with a colon and a name after it, the weights of that name within the file.
     """
-    file, name = _file_and_name(source)
+    file, name = file_and_name(source)
     module = unwrap(model)
     with ExitStack() as until_read:
         with _in_one_sentence(file):
@@ -50,7 +50,8 @@ def load_weights(model: nn.Module, source: Path) -> None:
         module.load_state_dict(tensors, strict=False)  # tied weights are stored once
 
 
-def _file_and_name(source: Path) -> tuple[Path, str]:
+def file_and_name(source: Path) -> tuple[Path, str]:
+    """Of `FILE:ema`, the file and the name of the weights in it; of a plain file, no name."""
     head, _, name = source.name.rpartition(":")
     file, name = (source.with_name(head), name) if head and not source.exists() else (source, "")
     if file.is_dir():

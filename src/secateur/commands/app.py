@@ -18,6 +18,7 @@ from secateur.commands.measure import measure
 from secateur.commands.prune import prune
 from secateur.commands.report import report
 from secateur.commands.sensitivity import sensitivity
+from secateur.commands.sweep import sweep
 
 app = typer.Typer(
     cls=Commands,
@@ -45,7 +46,7 @@ def _secateur(
     pass
 
 
-for command in (init, inspect, prune, measure, export, report, sensitivity, hardware, demo):
+for command in (init, inspect, prune, sweep, measure, export, report, sensitivity, hardware, demo):
     app.command(cls=Command)(command)
 
 

@@ -33,6 +33,13 @@ def task_and_runs(what: Sequence[str], given: str | None) -> tuple[TaskFile, lis
     return task_of_runs(runs, given), runs
 
 
+def named_task(task: str, settings: Path | None) -> TaskFile:
+    """The task that a person names, or, where settings do, the one in these settings."""
+    if settings is None:
+        return load_task(task)
+    return load_recorded_task(task, settings, [], "name it in front of --settings")
+
+
 def task_of_runs(runs: Sequence[Path], given: str | None) -> TaskFile:
     """The task that a person gives, or else the one that the first run names."""
     if given is not None:

@@ -37,13 +37,25 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 def write_settings(context: typer.Context, file: Path) -> None:
     """All options of the running command that have a value, by the names they have on the command line."""
+    values = {option: context.params.get(parameter) for option, parameter in _options(context).items()}
+    _write(file, context.command_path, values)
+
+
+def write_run_settings(context: typer.Context, file: Path, command: str, own: Mapping[str, Any]) -> None:
+    """Those of another command that would make a run of the running one: what both know, and what is the run's own."""
+    group = context.parent.command if context.parent else None
+    other = typer.Context(group.commands[command], context.parent, command)  # type: ignore[union-attr]
+    known = _options(other)
+    shared = {option: context.params.get(name) for option, name in _options(context).items() if option in known}
+    cuts = dict.fromkeys(("target", "channels", "sparsity", "pattern", "train"))
+    _write(file, other.command_path, {**shared, **cuts, **own})
+
+
+def _write(file: Path, command: str, values: Mapping[str, Any]) -> None:
     from secateur.base import write_text
 
-    lines = [f"# `{context.command_path} --settings {quote(str(file))}` repeats this run; options beside it change it."]
-    for option, parameter in _options(context).items():
-        value = context.params.get(parameter)
-        if value not in (None, [], ()):
-            lines.append(f"{option} = {_as_toml(value)}")
+    lines = [f"# `{command} --settings {quote(str(file))}` repeats this run; options beside it change it."]
+    lines += [f"{option} = {_as_toml(value)}" for option, value in values.items() if value not in (None, [], ())]
     write_text(file, "\n".join(lines) + "\n")
 
 

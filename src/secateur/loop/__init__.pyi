@@ -3,11 +3,14 @@ from secateur.loop.agenda import RAMP_SHARE as RAMP_SHARE
 from secateur.loop.agenda import cut_steps as cut_steps
 from secateur.loop.agenda import require_cuts as require_cuts
 from secateur.loop.agenda import require_epochs as require_epochs
+from secateur.loop.dense_metric import dense_metric_of as dense_metric_of
 from secateur.loop.display import Display as Display
 from secateur.loop.histogram import WeightHistogram as WeightHistogram
 from secateur.loop.identity import digest_of_architecture as digest_of_architecture
 from secateur.loop.identity import digest_of_state as digest_of_state
+from secateur.loop.identity import name_of as name_of
 from secateur.loop.identity import recipe_as_text as recipe_as_text
+from secateur.loop.identity import request_as_json as request_as_json
 from secateur.loop.pruners import Pruner as Pruner
 from secateur.loop.pruning import prune as prune
 from secateur.loop.pruning import train as train
@@ -19,6 +22,7 @@ from secateur.loop.result import read_history as read_history
 from secateur.loop.run_folder import RUN_FILE as RUN_FILE
 from secateur.loop.run_folder import load_run as load_run
 from secateur.loop.run_folder import require_run as require_run
+from secateur.loop.run_lock import RunInUse as RunInUse
 from secateur.loop.state import State as State
 from secateur.loop.task import Loss as Loss
 from secateur.loop.task import Metric as Metric

@@ -26,6 +26,10 @@ class Display:
         if done:
             self._print(f"going on after {done} of {batches} training batches")
 
+    def before(self, phase: str) -> None:
+        """A stop of this phase is next. Whatever came before it is kept, but for a cut before its repair; a display
+        that raises an error here ends the run, and the same call goes on from there."""
+
     def begin(self, stop: str) -> None:
         self._bar.update(self._task, description=f"{self._title}{stop}")
         if self._live:

@@ -33,6 +33,7 @@ from secateur.checkpoint import extra_states
 from secateur.loop.agenda import (
     DEFAULT_CUTS,
     Agenda,
+    Check,
     Cut,
     Epoch,
     Repair,
@@ -42,6 +43,7 @@ from secateur.loop.agenda import (
     parse_epochs,
     require_epochs,
 )
+from secateur.loop.dense_metric import known_dense
 from secateur.loop.display import Display
 from secateur.loop.identity import (
     digest_of_architecture,
@@ -336,6 +338,7 @@ class _Run:
         tuner.start_trackers()
         display.start(agenda.batches, agenda.batches_before(len(state.records)), self.task.metric_name)
         for stop in agenda.stops[len(state.records) :]:
+            display.before(stop.phase)
             started = time.monotonic()
             if fine_tunes and stop.phase in ("cut", "fine-tune"):
                 tuner.remember_dense(folder.path if folder else None, state.plan is None and state.masks is None)
@@ -348,7 +351,8 @@ class _Run:
             display.begin(stop.label)
             if isinstance(stop, Epoch):
                 tuner.train_epoch(stop, on_step=display.step, cut=along_ramp)
-            metric, counted = tuner.evaluate()
+            known = known_dense() if isinstance(stop, Check) else None
+            metric, counted = known or tuner.evaluate()
             seconds = time.monotonic() - started
             epochs = agenda.batches_before(len(state.records) + 1) / agenda.epoch_batches
             now = Record(stop.label, stop.phase, epochs, metric, state.sparsity, tuner.size(), seconds, counted)

@@ -43,6 +43,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_go_of_all)
 
 
+class RunInUse(UsageError):
+    """Another process works on the run."""
+
+
 @dataclass(frozen=True)
 class _Holder:
     """What the file says of the process that holds it."""
@@ -97,7 +101,7 @@ class RunLock:
     def _require_free(self, descriptor: int) -> None:
         with suppress(OSError):
             if not try_lock(descriptor):
-                raise UsageError(
+                raise RunInUse(
                     f"{self._folder} is in use by {_holder(descriptor)}; wait until it ends, or choose another folder."
                 )
 

@@ -31,3 +31,12 @@ from secateur.studies.published.gpu_facts import BATCHES as BATCHES
 from secateur.studies.published.gpu_facts import GpuFacts as GpuFacts
 from secateur.studies.published.gpu_facts import gpu_facts as gpu_facts
 from secateur.studies.published.published_claims import published_claims as published_claims
+from secateur.studies.sweep.conditions import parse_condition as parse_condition
+from secateur.studies.sweep.one_run import Place as Place
+from secateur.studies.sweep.one_run import RunOptions as RunOptions
+from secateur.studies.sweep.one_run import Subject as Subject
+from secateur.studies.sweep.sweeping import SweepCall as SweepCall
+from secateur.studies.sweep.swept import DENSE_RUN as DENSE_RUN
+from secateur.studies.sweep.swept import Sweep as Sweep
+from secateur.studies.sweep.version_names import cut_name as cut_name
+from secateur.studies.sweep.version_names import named_versions as named_versions

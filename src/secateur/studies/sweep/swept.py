@@ -1,9 +1,9 @@
-"""`Sweep`: many runs from one dense model, what each was worth, and what is missing. Data: print it, store it, draw it."""
+"""`Sweep`: many runs from one dense model, what each was worth, and what is missing. Plain data to print and store."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from secateur.base import (
     Count,
     FileFormat,
     Label,
+    SecateurError,
     UsageError,
     aligned,
     byte_text,
@@ -30,12 +31,11 @@ from secateur.base import (
 )
 from secateur.bench import Measurement, Sheet, Timing
 from secateur.loop import History, Record
+from secateur.studies.sweep.conditions import COSTS, nothing_meets, parse_condition
 
 SWEEP_FILE = "sweep.json"
-DENSE = "dense"
+DENSE_RUN = "dense"
 """The folder of the dense model, and its name on the sheets."""
-COSTS = ("latency", "macs", "size", "params")
-"""What a version may cost, in the order in which a cheaper one is looked for."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class SweptRun:
     """What its plan counts; None for zeros, and before it has ended."""
     failure: Label = ""
     """Why it did not end, in a sentence."""
+    cut: Label = ""
+    """All that was asked for, as one text that tells it from other cuts."""
 
     @property
     def finished(self) -> bool:
@@ -106,6 +108,8 @@ class Sweep:
     """All that were asked for, also those that are missing."""
     sheets: tuple[Sheet, ...] = ()
     """Runs by their names beside the dense model, so many at a time as are timed in turn."""
+    settings: Mapping[Label, Label] = field(default_factory=dict)
+    """What all runs share."""
     folder: Path = field(default=Path(), metadata=NOT_STORED)
 
     @property
@@ -123,7 +127,7 @@ class Sweep:
         for sheet in self.sheets:
             for item in sheet.measurements[:1]:
                 for name in item.comparison.timings:
-                    found.setdefault(DENSE if name == sheet.baseline else name, item)
+                    found.setdefault(DENSE_RUN if name == sheet.baseline else name, item)
         return found
 
     @cached_property
@@ -134,11 +138,11 @@ class Sweep:
     def timing(self, name: str) -> Timing | None:
         """Of a run, by its name, or of the dense model."""
         item = self.measurements.get(name)
-        return None if item is None else item.comparison[item.comparison.baseline if name == DENSE else name]
+        return None if item is None else item.comparison[item.comparison.baseline if name == DENSE_RUN else name]
 
     @property
     def dense_costs(self) -> Costs:
-        return self._costs(DENSE, self.dense, self.dense.size.file_bytes, None)
+        return self._costs(DENSE_RUN, self.dense, self.dense.size.file_bytes, None)
 
     def costs(self, run: SweptRun) -> Costs:
         """Of a finished run."""
@@ -149,7 +153,7 @@ class Sweep:
         timing = self.timing(name)
         footprints = [sheet.footprints[name] for sheet in self.sheets if name in sheet.footprints]
         macs = footprints[0].macs if footprints else planned
-        return Costs(timing and timing.seconds, macs, file_bytes, last.size.parameters)
+        return Costs(timing.seconds if timing else None, macs, file_bytes, last.size.parameters)
 
     @cached_property
     def versions(self) -> tuple[Version, ...]:
@@ -168,6 +172,21 @@ class Sweep:
         metrics = tuple(run.history.after for run in runs if run.history is not None)
         return Version(name, tuple(runs), metrics, Costs(**own))  # type: ignore[arg-type]  # counts are never missing
 
+    def best(self, condition: str) -> Version:
+        """The version to ship: with "accuracy>=0.87" the one of the lowest latency among those that good, with
+        "latency<=3ms" the one of the highest accuracy among those that fast. Seeds count by their mean; the run to take
+        is its `best_run`."""
+        asked = parse_condition(condition, self.metric)
+        dense = vars(self.dense_costs)
+        fit = [each for each in self.versions if asked.holds(each.metric, vars(each.costs), dense)]
+        if not fit:
+            best = max((each.metric for each in self.versions), default=self.dense.metric)
+            raise SecateurError(nothing_meets(asked, self.metric, best))
+        by = next(what for what in COSTS if all(getattr(each.costs, what) is not None for each in fit))
+        if asked.least is None:
+            return max(fit, key=lambda each: (each.metric, -getattr(each.costs, by)))
+        return min(fit, key=lambda each: (getattr(each.costs, by), -each.metric))
+
     @property
     def verdict(self) -> str:
         """Whether it is complete, and if not what is missing."""
@@ -179,16 +198,16 @@ class Sweep:
     def rows(self) -> list[tuple[str, ...]]:
         """A head, the dense model, and a row for each run."""
         head = ("run", "seed", self.metric, "latency", "× dense", "parameters", "not zero", "file")
-        return [head, self._row(DENSE, "", self.dense, self.dense.size.file_bytes), *map(self._row_of, self.runs)]
+        return [head, self._row(DENSE_RUN, "", self.dense, self.dense.size.file_bytes), *map(self._row_of, self.runs)]
 
     def _row_of(self, run: SweptRun) -> tuple[str, ...]:
         if run.history is None:
             return (run.version, str(run.seed), "failed" if run.failure else "not run", *5 * ("",))
         return self._row(run.name, str(run.seed), run.history.records[-1], run.file_bytes, run.version)
 
-    def _row(self, name: str, seed: str, last: Record, file_bytes: int, title: str = DENSE) -> tuple[str, ...]:
+    def _row(self, name: str, seed: str, last: Record, file_bytes: int, title: str = DENSE_RUN) -> tuple[str, ...]:
         timing = self.timing(name)
-        latency = (milliseconds(timing.seconds), "1" if name == DENSE else str(timing)) if timing else ("–", "–")
+        latency = (milliseconds(timing.seconds), "1" if name == DENSE_RUN else str(timing)) if timing else ("–", "–")
         size = last.size
         counts = short_count(size.parameters), short_count(size.nonzeros), byte_text(file_bytes)
         return title, seed, metric_text(self.metric, last.metric), *latency, *counts

@@ -1,0 +1,46 @@
+"""The pool without Ray: one job after another, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic
+
+from secateur.studies.pool.jobs import Job, Shared, Tell, Value, attempt
+
+
+class OneByOne:
+    at_once = 1
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def share(self, value: Value) -> Shared[Value]:
+        return _Same(value)
+
+    def run(self, jobs: Sequence[Job], hear: Callable[[str, Any], None]) -> Iterator[tuple[Job, Any]]:
+        for job in jobs:
+            yield job, attempt(job, _Here(self._root, partial(hear, job.name)))
+
+
+@dataclass(frozen=True)
+class _Same(Generic[Value]):
+    value: Value
+
+    def get(self) -> Value:
+        return self.value
+
+
+class _Here:
+    """A worker in the process that waits for it."""
+
+    def __init__(self, root: Path, tell: Tell) -> None:
+        self.root, self.tell = root, tell
+
+    def keep(self, folder: str) -> None:
+        """It is at home already."""
+
+    def bring(self, file: Path) -> Path:
+        return file
