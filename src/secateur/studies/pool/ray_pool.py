@@ -22,7 +22,8 @@ from typing import Any, Generic
 from secateur import __version__
 from secateur.base import UsageError, in_brief, make_folder, write_text
 from secateur.checkpoint import MANIFEST_FILE
-from secateur.studies.pool.folder_changes import Changes, Seen, changes, look, make_so
+from secateur.studies.pool.desk import Desk
+from secateur.studies.pool.folder_changes import Seen, changes, look, make_so
 from secateur.studies.pool.jobs import Failed, Job, Lost, Shared, Value, attempt
 
 MOST_LOSSES = 5
@@ -45,7 +46,8 @@ def ray_pool(root: Path, jobs: int, at_once: int | None, cores: int | None, proc
     make_folder(root)
     write_text(token, uuid.uuid4().hex)
     try:
-        yield RayPool(root, token.read_text(), jobs, at_once, cores, processes)
+        with _in_silence():
+            yield RayPool(root, token.read_text(), jobs, at_once, cores, processes)
     finally:
         token.unlink(missing_ok=True)
         if ours:
@@ -80,6 +82,19 @@ def _connect(root: Path) -> None:
         ) from error
 
 
+@contextmanager
+def _in_silence() -> Iterator[None]:
+    """Ray prints a page for every worker that is lost, and has no setting for that; we tell it in a line."""
+    from ray._private import worker
+
+    prints = getattr(worker, "print_to_stdstream", None)
+    worker.print_to_stdstream = lambda *args, **details: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = prints
+
+
 class RayPool:
     def __init__(
         self, root: Path, token: str, jobs: int, at_once: int | None, cores: int | None, processes: int
@@ -98,7 +113,9 @@ class RayPool:
         here = partial(_on_node, ray.get_runtime_context().get_node_id())
         # Restarted wherever it was killed: all that it knows is on the disk, but for news, which only a person reads.
         options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-        self._desk = ray.remote(_Desk).options(scheduling_strategy=here(), **options).remote(str(self._root))
+        self._desk = (
+            ray.remote(Desk).options(scheduling_strategy=here(), **options).remote(str(self._root), MANIFEST_FILE)
+        )
         self._start = ray.remote(_work)
 
     @property
@@ -203,31 +220,6 @@ def _on_node(node: str) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node, soft=False)
-
-
-class _Desk:
-    """On our machine: takes news and files in, and gives files out."""
-
-    def __init__(self, root: str) -> None:
-        self._root = Path(root)
-        self._news: list[tuple[str, Any]] = []
-
-    def tell(self, job: str, news: Any) -> None:
-        self._news.append((job, news))
-
-    def take(self) -> list[tuple[str, Any]]:
-        taken, self._news = self._news, []
-        return taken
-
-    def read(self, file: str) -> bytes:
-        return Path(file).read_bytes()
-
-    def fetch(self, folder: str) -> Changes:
-        return changes(self._root / folder, {})
-
-    def keep(self, folder: str, told: Changes) -> None:
-        if not (self._root / folder / MANIFEST_FILE).exists():  # a worker that was taken for lost may come late
-            make_so(self._root / folder, told, last=MANIFEST_FILE)
 
 
 def _work(job: Job, desk: Any, root: str, token: str, threads: int, version: str) -> Any:

@@ -107,7 +107,7 @@ class _Telling(Display):
 
     def __init__(self, tell: Tell, keep: Callable[[], None], alone: bool, measures: bool) -> None:
         super().__init__(enabled=False)
-        self._tell, self._keep = tell, keep
+        self._tell, self._keep, self._alone = tell, keep, alone
         self._pauses_at = () if not measures else ("train", "fine-tune") if alone else ("cut",)
         self._doing, self._done, self._batches, self._told = "", 0, 1, 0.0
 

@@ -230,6 +230,7 @@ class _Walk:
         self._dense(subject)
         self._prune(subject)
         found = self._found()
+        found.save()
         if not found.finished:
             name, reason = next(iter(self.failures.items()))
             raise SecateurError(f"No run has ended well. {name}: {reason}")
