@@ -37,6 +37,9 @@ from secateur.studies.sweep.one_run import RunOptions as RunOptions
 from secateur.studies.sweep.one_run import Subject as Subject
 from secateur.studies.sweep.sweeping import SweepCall as SweepCall
 from secateur.studies.sweep.swept import DENSE_RUN as DENSE_RUN
+from secateur.studies.sweep.swept import SWEEP_FILE as SWEEP_FILE
+from secateur.studies.sweep.swept import Costs as Costs
 from secateur.studies.sweep.swept import Sweep as Sweep
+from secateur.studies.sweep.swept import SweptRun as SweptRun
 from secateur.studies.sweep.version_names import cut_name as cut_name
 from secateur.studies.sweep.version_names import named_versions as named_versions
