@@ -162,11 +162,15 @@ def test_latencies_of_several_machines_are_relative_to_the_dense_model(tmp_path:
     assert '"xaxis.title.text": "latency, \\u00d7 dense"' in page
 
 
+def test_what_all_runs_share_is_told(tmp_path: Path) -> None:
+    assert row(page_of(two_versions(tmp_path, settings={"finetune": "3"})), "finetune") == ["finetune", "3"]
+
+
 def test_a_hostile_name_stays_a_name(tmp_path: Path) -> None:
     found = with_failures(made_up_sweep(tmp_path / EVIL.replace("/", "")), EVIL)
     runs = tuple(replace(run, name=EVIL + run.name, version=EVIL + run.version) for run in found.runs)
     tmp_path.joinpath(EVIL.replace("/", "")).mkdir()
-    page = page_of(replace(found, metric=EVIL, runs=runs, sheets=()))
+    page = page_of(replace(found, metric=EVIL, runs=runs, sheets=(), settings={EVIL: EVIL}))
     assert "<script>window.ran" not in page
     assert "<img" not in page
 
@@ -188,24 +192,24 @@ def with_runs(folder: Path, run_folder: Path) -> Sweep:
 def test_the_runs_of_a_sweep_have_pages_that_share_one_library(tmp_path: Path, run_folder: Path) -> None:
     found = with_runs(tmp_path, run_folder)
     first = found.runs[0].name
-    page = report_sweep(found, {first: {"epochs": 3}})
+    page = report_sweep(found, lambda run: {"seed": 3, "out": run.name})
     assert page == tmp_path / "report.html"
     assert f'<a href="{first.replace("=", "%3D")}/report.html">' in seen(page)
     own = (tmp_path / first / "report.html").read_text()
     assert '<script src="../plotly.min.js"></script>' in own
     assert len(own) < 200_000 < (tmp_path / PLOTLY_FILE).stat().st_size
-    assert load_report(tmp_path / first).settings == {"epochs": "3"}
+    assert load_report(tmp_path / first).settings == {"seed": "3", "out": first}
     assert found.timing(first) == load_report(tmp_path / first).measurements[0].comparison[first]
 
 
 def test_the_folder_of_a_sweep_is_enough(tmp_path: Path, run_folder: Path) -> None:
     found = with_runs(tmp_path, run_folder)
-    report_sweep(found, {found.runs[0].name: {"epochs": 3}})
+    report_sweep(found, lambda run: {"seed": 3})
     found.save()
     (tmp_path / "report.html").unlink()
     assert secateur.report(str(tmp_path)) == tmp_path / "report.html"
     assert "Complete: 2 runs." in seen(tmp_path / "report.html")
-    assert load_report(tmp_path / found.runs[0].name).settings == {"epochs": "3"}, "they are kept"
+    assert load_report(tmp_path / found.runs[0].name).settings == {"seed": "3"}, "they are kept"
     own = secateur.report(tmp_path / found.runs[0].name)
     assert "plotly.min.js" not in seen(own), "the page of a run alone needs no other file"
 

@@ -14,7 +14,7 @@ from secateur.bench.sheet import Footprint, Measurement, Sheet
 from secateur.bench.size import ModelSize
 from secateur.bench.timing import Timing
 from secateur.loop.result import History, Record
-from secateur.studies.sweep.swept import DENSE, Sweep, SweptRun
+from secateur.studies.sweep.swept import DENSE_RUN, Sweep, SweptRun
 
 MACHINE = Machine("CPU A", 8, "AVX2", "performance", 0.1, "no GPU", "Linux 6", "3.12", "2.9")
 ANOTHER_MACHINE = replace(MACHINE, cpu="CPU B")
@@ -35,15 +35,15 @@ def swept_run(version: str, seed: int, kept: float, accuracy: float) -> SweptRun
 
 def sheet_of(runs: Sequence[SweptRun], machine: Machine = MACHINE, seconds: float = 10e-3) -> Sheet:
     """The dense model takes `seconds`, and a run the share of them that it has of the parameters."""
-    ratios = {DENSE: 1.0} | {run.name: run.file_bytes / SIZE.file_bytes for run in runs}
+    ratios = {DENSE_RUN: 1.0} | {run.name: run.file_bytes / SIZE.file_bytes for run in runs}
     timings = {
         name: Timing(seconds * ratio, ratio, 0.98 * ratio, 1.03 * ratio, 40, seconds * ratio, seconds * ratio)
         for name, ratio in ratios.items()
     }
     footprints = {name: Footprint(SIZE, int(ratio * 5e8), "float32") for name, ratio in ratios.items()}
-    comparison = Comparison(timings, timings[DENSE], DENSE, "onnxruntime", "float32", 1, machine)
+    comparison = Comparison(timings, timings[DENSE_RUN], DENSE_RUN, "onnxruntime", "float32", 1, machine)
     peaks: Mapping[str, Any] = dict.fromkeys(ratios, 10.0)
-    return Sheet(DENSE, footprints, (Measurement(1, comparison, peaks),), (), machine)
+    return Sheet(DENSE_RUN, footprints, (Measurement(1, comparison, peaks),), (), machine)
 
 
 def made_up_sweep(folder: Path, versions: int = 6, seeds: int = 3) -> Sweep:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -91,26 +91,29 @@ def report_pruned(
 
 
 def report_sweep(
-    found: Sweep, settings: Mapping[str, Mapping[str, Any]] | None = None, out: str | Path | None = None
+    found: Sweep,
+    settings_of: Callable[[Path], Mapping[str, Any] | None] = lambda run: None,
+    out: str | Path | None = None,
 ) -> Path:
-    """The page of a sweep, by default in its folder, and those of its runs, with `settings` by their names. In a folder
-    that cannot be written, the runs keep whatever pages are there."""
+    """The page of a sweep, by default in its folder, and those of its runs, with the settings of each by its folder. In
+    a folder that cannot be written, the runs keep whatever pages are there."""
     with suppress(NotWritten):
-        _report_runs(found, settings or {})
+        _report_runs(found, settings_of)
     save_sweep_page(found, page := Path(out or found.folder / PAGE_FILE))
     return page
 
 
-def _report_runs(found: Sweep, settings: Mapping[str, Mapping[str, Any]]) -> None:
+def _report_runs(found: Sweep, settings_of: Callable[[Path], Mapping[str, Any] | None]) -> None:
     """The pages of those whose folders are there. They share one plotly.js, which is as large as fifty of them."""
     runs = [run.name for run in found.finished if (found.folder / run.name / MANIFEST_FILE).exists()]
     plotly = found.folder / PLOTLY_FILE
     if runs:
         save_plotly(plotly)
     for name in runs:
-        require_within(found.folder, found.folder / name)
+        run = found.folder / name
+        require_within(found.folder, run)
         sheet = next((sheet for sheet in found.sheets if name in sheet.footprints), None)
-        report_pruned(found.folder / name, name, settings.get(name), sheet, plotly)
+        report_pruned(run, name, settings_of(run), sheet, plotly)
 
 
 def _loaded(what: Any) -> Any:

@@ -9,9 +9,7 @@ from secateur.base import metric_text, moment_now
 from secateur.pages.page import PAGE_FILE, link, save_page
 from secateur.pages.sweep_chart import sweep_chart, view_by
 from secateur.pages.sweep_points import axes_of, points_of
-from secateur.studies import Sweep
-
-_LOG_FILE = "log.txt"
+from secateur.studies import DENSE_RUN, LOG_FILE, Sweep
 
 
 def save_sweep_page(found: Sweep, path: str | Path) -> None:
@@ -31,7 +29,7 @@ def save_sweep_page(found: Sweep, path: str | Path) -> None:
         on_frontier=lambda point: [name for name, members in unbeaten.items() if point in members],
         untimed=[version.name for version in points.versions if version.timing is None],
         places=list(dict.fromkeys(item.title for item in found.measurements.values())),
-        logs=_links(found, _LOG_FILE, Path(path)),
+        logs=_links(found, LOG_FILE, Path(path)),
         metric=lambda value: metric_text(found.metric, value),
         moment=moment_now(),
         version=__version__,
@@ -40,5 +38,5 @@ def save_sweep_page(found: Sweep, path: str | Path) -> None:
 
 def _links(found: Sweep, file: str, page: Path) -> dict[str, str]:
     """To a file in the runs' own folders, and in the dense model's, by name and where it is there."""
-    files = {name: found.folder / name / file for name in ("dense", *(run.name for run in found.runs))}
+    files = {name: found.folder / name / file for name in (DENSE_RUN, *(run.name for run in found.runs))}
     return {name: link(path, page) for name, path in files.items() if path.is_file()}

@@ -9,7 +9,7 @@ from statistics import fmean
 from secateur.base import milliseconds
 from secateur.bench import Timing
 from secateur.pages.overlay_page import frontier
-from secateur.studies import Costs, Sweep, SweptRun
+from secateur.studies import DENSE_RUN, Costs, Sweep, SweptRun
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,9 @@ def points_of(found: Sweep, links: Mapping[str, str]) -> Points:
 
 
 def _dense(found: Sweep, links: Mapping[str, str]) -> Point:
-    name, record = "dense", found.dense
-    machines = tuple(range(1, len(found.machines) + 1))
-    timing, nonzeros = found.timing(name), record.size.nonzeros
-    return Point(name, (), (record.metric,), found.dense_costs, nonzeros, timing, machines, links.get(name))
+    record, timing = found.dense, found.timing(DENSE_RUN)
+    machines, link = tuple(range(1, len(found.machines) + 1)), links.get(DENSE_RUN)
+    return Point(DENSE_RUN, (), (record.metric,), found.dense_costs, record.size.nonzeros, timing, machines, link)
 
 
 def _point(found: Sweep, name: str, runs: Sequence[SweptRun], costs: Costs, link: str | None) -> Point:

@@ -27,6 +27,7 @@ from secateur.studies.machine.sparse_formats import KERNELS_IN_FOURS as KERNELS_
 from secateur.studies.machine.sparse_formats import FormatCurve as FormatCurve
 from secateur.studies.machine.structured import SIDES as SIDES
 from secateur.studies.machine.structured import NetworkCut as NetworkCut
+from secateur.studies.pool.jobs import LOG_FILE as LOG_FILE
 from secateur.studies.published.gpu_facts import BATCHES as BATCHES
 from secateur.studies.published.gpu_facts import GpuFacts as GpuFacts
 from secateur.studies.published.gpu_facts import gpu_facts as gpu_facts
