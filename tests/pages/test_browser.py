@@ -16,13 +16,17 @@ import pytest
 
 from secateur.pages.cuda_page import save_gpu_page
 from secateur.pages.overlay_page import save_overlay_page
+from secateur.pages.page import save_plotly
 from secateur.pages.published_page import save_published_page
 from secateur.pages.run_page import save_run_page
+from secateur.pages.run_report import RunReport
+from secateur.pages.sweep_page import save_sweep_page
 from secateur.studies.gpu.cuda_study import study_gpu
 from secateur.studies.published.gpu_facts import gpu_facts
 from tests.support.hardware_reports import FakeTimer
 from tests.support.report_runs import evil_report, large_report, real_report
 from tests.support.stand_in_gpu import SMALL, StandInGpu, StandInWorker, everything_fails_once
+from tests.support.sweeps import made_up_sweep, with_failures
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -33,7 +37,17 @@ FLAGS = (
     "--disable-component-update --disable-sync"
 ).split()
 PHONE, DESK = {"width": 360, "height": 740}, {"width": 1200, "height": 900}
-PAGES = {"channels": 4, "zeros": 4, "large": 4, "evil": 4, "overlay": 1, "published": 0, "gpu": 2}
+PAGES = {
+    "channels": 4,
+    "zeros": 4,
+    "large": 4,
+    "evil": 4,
+    "overlay": 1,
+    "published": 0,
+    "gpu": 2,
+    "sweep": 1,
+    "large-sweep": 1,
+}
 """The pages, and how many charts plotly draws on each."""
 
 
@@ -56,7 +70,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     save_published_page(gpu_facts(), folder / "published.html")
     worker = StandInWorker(StandInGpu(everything_fails_once), FakeTimer())
     save_gpu_page(study_gpu(SMALL, worker, progress=False), folder / "gpu.html")
+    _save_sweeps(folder, reports["channels"])
     return {name: folder / f"{name}.html" for name in PAGES}
+
+
+def _save_sweeps(folder: Path, report: RunReport) -> None:
+    """A small one, of which one run has failed and another has a page, and one of a thousand runs."""
+    found = with_failures(made_up_sweep(folder / "sweep"), "The loss became infinite in epoch 2; lower the rate.")
+    best = found.versions[0].best_run.name
+    (found.folder / best).mkdir(parents=True)
+    save_plotly(plotly := found.folder / "plotly.min.js")
+    save_run_page(report, found.folder / best / "report.html", plotly)
+    save_sweep_page(found, folder / "sweep.html")
+    save_sweep_page(made_up_sweep(folder, versions=334), folder / "large-sweep.html")
 
 
 class Visit:
@@ -123,7 +149,7 @@ def test_every_chart_is_drawn_and_nothing_goes_wrong(name: str, visit: Callable[
     assert shown.faults == []
 
 
-@pytest.mark.parametrize("name", ["channels", "large", "overlay", "published", "gpu"])
+@pytest.mark.parametrize("name", ["channels", "large", "overlay", "published", "gpu", "sweep"])
 def test_a_phone_shows_it_without_scrolling_sideways(name: str, visit: Callable[..., Visit], tmp_path: Path) -> None:
     shown = visit(name, PHONE)
     for summary in shown.page.locator("summary").all():
@@ -209,6 +235,44 @@ def test_published_speedups_are_filtered_and_drawn_beside_the_line_of_dense(visi
     bar = rows.first.locator(".range").evaluate("bar => [bar.firstChild.offsetLeft, bar.offsetWidth]")
     assert bar[0] < 0.4 * bar[1], "much slower than dense, whose line is at 69 % of the width"
     assert shown.faults == []
+
+
+DRAWN = "chart => [chart.layout.xaxis.title.text, chart._fullLayout.xaxis.range[1], chart.data.at(-1).x[0]]"
+
+
+@pytest.mark.parametrize("name", ["sweep", "large-sweep"])
+def test_a_sweep_is_drawn_by_another_cost_from_the_keyboard(name: str, visit: Callable[..., Visit]) -> None:
+    shown = visit(name)
+    chart = shown.page.locator(".js-plotly-plot")
+    title, end, dense = chart.evaluate(DRAWN)
+    assert (title, dense) == ("latency, ms", 10)
+    assert dense < end < 2 * dense
+    shown.page.get_by_label("latency").focus()
+    shown.page.keyboard.press("ArrowDown")
+    assert shown.page.get_by_label("file size").is_checked()
+    shown.page.wait_for_function("document.querySelector('.g-xtitle').textContent === 'file size'")
+    title, end, dense = chart.evaluate(DRAWN)
+    assert (title, dense) == ("file size", 40_000_000)
+    assert dense < end < 2 * dense, "the axis has followed"
+    assert shown.faults == []
+
+
+def test_a_thousand_runs_are_all_drawn(visit: Callable[..., Visit]) -> None:
+    traces = visit("large-sweep").page.locator(".scatterlayer .trace")
+    assert [traces.nth(i).locator("path.point").count() for i in (1, 2)] == [1002, 334]
+    assert traces.nth(2).locator(".textpoint").count() == 0
+
+
+def test_a_point_of_a_sweep_leads_to_the_page_of_its_best_seed(visit: Callable[..., Visit]) -> None:
+    shown = visit("sweep")
+    place = shown.page.locator(".scatterlayer .trace").nth(2).locator("path.point").first.bounding_box()
+    shown.page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    sync_api.expect(shown.page.locator(".hoverlayer")).to_contain_text("seeds 0, 1, 2")
+    shown.page.mouse.down()
+    shown.page.mouse.up()
+    shown.page.wait_for_url("**/sweep/channels%3D0.15-seed-*/report.html")
+    drawn = shown.page.locator(".js-plotly-plot .cartesianlayer .trace path[d]")
+    assert drawn.count() > 8, "with the library beside the folders of the runs"
 
 
 def test_paper_is_light_and_as_wide_as_paper(visit: Callable[..., Visit], tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from secateur.commands.one_sentence import errors_in_one_sentence
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="The folder of a finished run, or several to compare.")],
+    runs: Annotated[list[Path], typer.Argument(help="The folder of a finished run or of a sweep, or several runs.")],
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
-            help="The file for the page. By default report.html in the run's folder; for several runs, here.",
+            help="The file for the page. By default report.html in that folder; for several runs, here.",
             dir_okay=False,
             show_default=False,
         ),
@@ -30,7 +30,8 @@ def report(
 ) -> None:
     """Write the page of a run: what the cut bought and what it cost. It is one file and needs no network.
 
-    Several runs are compared: accuracy against milliseconds, with the frontier marked.
+    Several runs are compared: accuracy against milliseconds, with the frontier marked. So are those of a sweep, and
+    each of them gets its page anew.
 
     Example: secateur report runs/channels-50 runs/zeros-90 -o compared.html
     """

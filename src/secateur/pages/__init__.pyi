@@ -6,3 +6,4 @@ from secateur.pages.hardware_console import print_hardware as print_hardware
 from secateur.pages.published_console import print_published as print_published
 from secateur.pages.report_writing import report as report
 from secateur.pages.report_writing import report_pruned as report_pruned
+from secateur.pages.report_writing import report_sweep as report_sweep

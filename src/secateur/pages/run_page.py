@@ -13,11 +13,13 @@ from secateur.pages.run_charts import accuracy_chart, histogram_chart, latency_c
 from secateur.pages.run_report import RunReport
 
 
-def save_run_page(report: RunReport, path: str | Path) -> None:
+def save_run_page(report: RunReport, path: str | Path, plotly: Path | None = None) -> None:
+    """`plotly` as in `save_page`."""
     lost, allowed = _points(report)
     save_page(
         path,
         "run.html.j2",
+        plotly,
         report=report,
         metric=lambda value: metric_text(report.metric_name, value),
         lost=lost,

@@ -27,6 +27,7 @@ from secateur.studies.machine.sparse_formats import KERNELS_IN_FOURS as KERNELS_
 from secateur.studies.machine.sparse_formats import FormatCurve as FormatCurve
 from secateur.studies.machine.structured import SIDES as SIDES
 from secateur.studies.machine.structured import NetworkCut as NetworkCut
+from secateur.studies.pool.jobs import LOG_FILE as LOG_FILE
 from secateur.studies.published.gpu_facts import BATCHES as BATCHES
 from secateur.studies.published.gpu_facts import GpuFacts as GpuFacts
 from secateur.studies.published.gpu_facts import gpu_facts as gpu_facts
@@ -37,6 +38,9 @@ from secateur.studies.sweep.one_run import RunOptions as RunOptions
 from secateur.studies.sweep.one_run import Subject as Subject
 from secateur.studies.sweep.sweeping import SweepCall as SweepCall
 from secateur.studies.sweep.swept import DENSE_RUN as DENSE_RUN
+from secateur.studies.sweep.swept import SWEEP_FILE as SWEEP_FILE
+from secateur.studies.sweep.swept import Costs as Costs
 from secateur.studies.sweep.swept import Sweep as Sweep
+from secateur.studies.sweep.swept import SweptRun as SweptRun
 from secateur.studies.sweep.version_names import cut_name as cut_name
 from secateur.studies.sweep.version_names import named_versions as named_versions

@@ -89,3 +89,15 @@ for (const filters of document.querySelectorAll('.filters')) {
     filters.querySelector('output').textContent = shown === 1 ? '1 row' : `${shown} rows`;
   });
 }
+
+// A sweep: its versions by another cost. A click on one opens its page.
+for (const choices of document.querySelectorAll('.views')) {
+  const chart = charts[0];
+  choices.addEventListener('change', (event) => {
+    const {places, layout} = JSON.parse(event.target.dataset.view);
+    Plotly.update(chart, places, layout);
+  });
+  chart.on('plotly_click', ({points: [point]}) => {
+    if (point.customdata) location.href = point.customdata;
+  });
+}
