@@ -67,7 +67,7 @@ def sweep(
     amounts: Sequence[Amount | Request] | Mapping[str, Amount | Request],
     *,
     seeds: int = 1,
-    out: str | Path = "sweep",
+    out: str | Path = Path("sweep"),
     example_inputs: Any,
     train_data: Any = None,
     eval_data: Any,
