@@ -123,8 +123,8 @@ def test_what_is_missing_has_a_row_with_the_reason_and_the_log(tmp_path: Path) -
     assert page.count('<tr class="failed">') == 2
     assert "The loss is &lt;b&gt;infinite&lt;/b&gt;; lower the rate." in page
     assert '<a href="channels%3D0.95-seed-1/log.txt">log</a>' in page
-    assert row(page, failed.name)[-1].startswith("failed")
-    assert row(page, not_run.name)[-1] == "not run"
+    assert row(page, f"{failed.name} failed")[-1].endswith("lower the rate. log")
+    assert row(page, f"{not_run.name} not run")[-1] == ""
 
 
 def test_a_sweep_without_a_finished_run_has_a_page(tmp_path: Path) -> None:
