@@ -74,7 +74,7 @@ def test_every_point_is_the_metric_of_that_cut_alone(trained: ConvNet, data: Dat
 def test_with_finetune_every_point_is_the_metric_after_training(trained: ConvNet, data: DataLoader) -> None:
     before = copy.deepcopy(trained.state_dict())
     task = {"train_data": DataLoader(blobs(), 32, shuffle=True), "recipe": secateur.Recipe(lr=0.01)}
-    found = sensitivity(trained, IMAGE, data, amounts=[0.5], finetune=2, progress=False, **task)
+    found = sensitivity(trained, IMAGE, data, amounts=[0.5], finetune=2, at_once=1, progress=False, **task)
     training = {"epochs": 2, "eval_data": data, "progress": False, **task}
     assert found.dense == secateur.train(trained, **training).after
     for curve in found.groups:
@@ -137,7 +137,7 @@ def test_another_model_or_another_question_uses_no_stored_answers(
     assert calls_with(trained, score="l2") == 3
     assert calls_with(trained, keep=["conv"]) == 2
     assert calls_with(trained, DataLoader(blobs(64, seed=1), 64)) == 3
-    training = {"finetune": 1, "train_data": DataLoader(blobs(64), 32, shuffle=True)}
+    training = {"finetune": 1, "train_data": DataLoader(blobs(64), 32, shuffle=True), "at_once": 1}
     assert calls_with(trained, **training) == 3
     assert calls_with(trained, **training) == 0
     assert calls_with(trained, **{**training, "finetune": 0.5}) == 3

@@ -26,6 +26,10 @@ def sensitivity(
     finetune: Annotated[
         float, typer.Option(help="Epochs, such as 0.25, to fine-tune after each cut before it is judged.", min=0)
     ] = 0,
+    at_once: Annotated[
+        int | None,
+        typer.Option(help="Copies to fine-tune side by side, with Ray. By default as many as cores allow.", min=1),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file for the numbers.", dir_okay=False)] = Path(
         "sensitivity.json"
     ),
@@ -58,6 +62,7 @@ def sensitivity(
                 train_data=source.train_data() if finetune else None,
                 loss=source.loss,
                 cache=out.with_suffix(".cache.json"),
+                at_once=at_once,
             )
         found.save(out)
         if html is not None:

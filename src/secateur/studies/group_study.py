@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from secateur.base import (
     Amount,
+    SecateurError,
     UsageError,
     copy_of_model,
     evaluating,
@@ -53,6 +55,8 @@ from secateur.loop import (
 )
 from secateur.plans import Plan, Score
 from secateur.studies.evaluations import SensitivityCache
+from secateur.studies.pool.jobs import Failed, Job, Shared, Worker
+from secateur.studies.pool.opening import open_pool
 from secateur.surgery import cut
 
 AMOUNTS = ("25%", "50%", "75%")
@@ -72,6 +76,7 @@ def sensitivity(
     loss: Loss = classification_loss,
     recipe: Recipe | None = None,
     cache: str | Path | None = None,
+    at_once: int | None = None,
     progress: bool = True,
 ) -> Sensitivity:
     """Cuts one group of `model` after the other, each alone and on a copy, and evaluates what is left.
@@ -92,6 +97,8 @@ def sensitivity(
         recipe: how to fine-tune, as for `prune`.
         cache: a file that keeps every evaluation. The same call with the same file goes on from there; another model,
             metric or score does not use them.
+        at_once: how many copies are fine-tuned side by side, with Ray (the extra `sweep`); by default as many as cores
+            allow. Without fine-tuning, and without Ray, they are evaluated one after another.
         progress: False for silence.
     """
     require_module(model)
@@ -108,25 +115,85 @@ def sensitivity(
     store = SensitivityCache(Path(cache) if cache else None, fingerprint)
     evaluate = _Evaluation(unwrap(model), metric, eval_data, recovery)
     pending = [(group, share) for group in groups for share in shares if not store.knows(group.name, share)]
-    with steps(len(pending), "sensitivity", progress and bool(pending)) as begin:
-        for group, share in pending:
-            begin(f"{group.name} without {share:.0%}")
-            try:
-                with warnings.catch_warnings(action="ignore", category=SlowCounts):  # it is not for its speed
-                    plan = plan_channels(model, example_inputs, per_layer={group.key: share}, score=score, keep=kept)
-            except NothingToCut:
-                store.add(group.name, share, None)  # the amount rounds to no channel
-                continue
-            if store.dense is None:
-                store.dense = evaluate(None)
-            removed = sum(cut.before - cut.after for cut in plan.groups) / group.units
-            known = store.metric_at(group.name, removed)  # another amount may round to the same channels
-            store.add(group.name, share, (removed, evaluate(plan) if known is None else known))
+    plans: dict[_Removed | None, Plan | None] = {}
+    asked: dict[_Removed | None, list[float]] = {}
+    for group, share in pending:
+        plan = _plan_of(group, share, model, example_inputs, score, kept)
+        if plan is None:
+            store.add(group.name, share, None)
+            continue
+        removed = group.name, sum(cut.before - cut.after for cut in plan.groups) / group.units
+        known = store.metric_at(*removed)  # another amount may round to the same channels
+        if known is not None:
+            store.add(group.name, share, (removed[1], known))
+            continue
+        plans[removed] = plan
+        asked.setdefault(removed, []).append(share)
+    if plans and store.dense is None:
+        plans = {None: None, **plans}
+    for cut_off, value in _evaluated(plans, evaluate, at_once if recovery else 1, progress):
+        if cut_off is None:
+            store.dense = value
+        else:
+            for share in asked[cut_off]:
+                store.add(cut_off[0], share, (cut_off[1], value))
     curves = [_curve(group, [store.point(group.name, share) for share in shares]) for group in groups]
     measured = tuple(curve for curve in curves if curve.points)
     if store.dense is None or not measured:
         raise NothingToCut("The amounts are too small to remove a single channel of any group; ask for more.")
     return Sensitivity(name_of_metric(metric), store.dense, measured, _name_of_score(score))
+
+
+_Removed = tuple[str, float]
+"""A group, and the share of it that is really gone."""
+
+
+def _plan_of(
+    group: CutGroup, share: float, model: nn.Module, example_inputs: Any, score: Score, keep: Sequence[str]
+) -> Plan | None:
+    """None where the amount rounds to no channel."""
+    try:
+        with warnings.catch_warnings(action="ignore", category=SlowCounts):  # it is not for its speed
+            return plan_channels(model, example_inputs, per_layer={group.key: share}, score=score, keep=keep)
+    except NothingToCut:
+        return None
+
+
+def _evaluated(
+    plans: Mapping[_Removed | None, Plan | None], evaluate: _Evaluation, at_once: int | None, progress: bool
+) -> Iterator[tuple[_Removed | None, float]]:
+    """The metric under each plan, as it is found: by a pool, where evaluations take long."""
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        open_pool(Path(scratch), len(plans), at_once) as pool,
+        steps(len(plans), "sensitivity", progress and bool(plans)) as begin,
+    ):
+        if pool.at_once == 1:
+            for removed, plan in plans.items():
+                begin(_title(removed))
+                yield removed, evaluate(plan)
+            return
+        shared = pool.share(evaluate)
+        titles = {_title(removed): removed for removed in plans}
+        jobs = [Job(title, _EvaluationWork(shared, plans[removed])) for title, removed in titles.items()]
+        for job, outcome in pool.run(jobs, lambda name, news: None):
+            begin(job.name)
+            if isinstance(outcome, Failed):
+                raise SecateurError(outcome.reason)
+            yield titles[job.name], outcome
+
+
+def _title(removed: _Removed | None) -> str:
+    return "dense" if removed is None else f"{removed[0]} without {removed[1]:.0%}"
+
+
+@dataclass(frozen=True)
+class _EvaluationWork:
+    evaluate: Shared[_Evaluation]
+    plan: Plan | None
+
+    def __call__(self, worker: Worker) -> float:
+        return self.evaluate.get()(self.plan)
 
 
 @dataclass(frozen=True)

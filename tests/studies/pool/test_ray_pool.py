@@ -14,6 +14,7 @@ import psutil
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 import secateur
 from secateur import UsageError
@@ -21,6 +22,7 @@ from secateur.loop.task import classification_loss
 from secateur.studies.pool import ray_pool
 from secateur.studies.pool.jobs import Failed, Job, Lost
 from secateur.studies.pool.opening import open_pool
+from tests.support.models import blobs, trained_convnet
 from tests.support.sweeping import assert_same_weights, small_sweep
 
 ray = pytest.importorskip("ray")
@@ -132,6 +134,17 @@ def test_jobs_that_are_not_waited_for_are_ended(tmp_path: Path) -> None:
     while any(psutil.pid_exists(int(file.name)) for file in tmp_path.iterdir() if file.name.isdigit()):
         assert time.monotonic() < deadline, "the worker still runs"
         time.sleep(0.2)
+
+
+def test_sensitivity_after_training_is_found_side_by_side() -> None:
+    data = DataLoader(blobs(64, seed=1), 32)
+    asked: dict[str, Any] = {"amounts": [0.5], "finetune": 1, "train_data": DataLoader(blobs(), 32, shuffle=True)}
+    image = blobs(2).tensors[0]
+    alone, pooled = (
+        secateur.sensitivity(trained_convnet(), image, data, at_once=at_once, progress=False, **asked)
+        for at_once in (1, 2)
+    )
+    assert pooled == alone
 
 
 def test_two_processes_train_one_run(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from secateur.base import (
     NOT_STORED,
     Count,
     FileFormat,
     Label,
+    Must,
     SecateurError,
     UsageError,
     aligned,
@@ -26,6 +27,7 @@ from secateur.base import (
     metric_text,
     milliseconds,
     short_count,
+    some_of,
     to_json,
     write_text,
 )
@@ -38,11 +40,16 @@ DENSE_RUN = "dense"
 """The folder of the dense model, and its name on the sheets."""
 
 
+def _is_one_name(text: str) -> bool:
+    """One that does not lead out of the folder that it is in."""
+    return Path(text).name == text
+
+
 @dataclass(frozen=True)
 class SweptRun:
     """One version with one seed: a run of its own, in a folder of its own."""
 
-    name: Label
+    name: Annotated[Label, Must(_is_one_name, "is no name of a folder")]
     """Of its folder."""
     version: Label
     """What it shares with the runs of other seeds, such as "latency=0.5"."""
@@ -192,7 +199,7 @@ class Sweep:
         """Whether it is complete, and if not what is missing."""
         if not self.missing:
             return f"Complete: {count_text(len(self.runs), 'run')}."
-        names = ", ".join(run.name for run in self.missing)
+        names = some_of([run.name for run in self.missing], 8)
         return f"INCOMPLETE: {len(self.missing)} of {count_text(len(self.runs), 'run')} missing ({names})."
 
     def rows(self) -> list[tuple[str, ...]]:

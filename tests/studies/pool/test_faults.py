@@ -1,0 +1,89 @@
+"""Twenty disturbances of one sweep: workers are killed and one of two machines is lost, at random moments.
+
+Machines are Ray nodes of their own on this one. It takes minutes: `pytest -m faults`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import secateur
+from tests.support.slow_sweeps import slow_sweep
+from tests.support.sweeping import assert_same_weights
+
+pytest.importorskip("ray")
+
+pytestmark = pytest.mark.faults
+
+DISTURBANCES = 20
+EVERY = 5
+"""How often it is the machine."""
+
+
+def test_a_sweep_survives_twenty_kills_and_ends_where_it_would_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    chance = random.Random(os.environ.get("SECATEUR_SEED", "0"))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    second = cluster.add_node(num_cpus=2)
+    done: Counter[str] = Counter()
+    starts = 0
+    try:
+        while True:
+            starts += 1
+            command = [sys.executable, "-m", "tests.support.slow_sweeps", cluster.address, str(tmp_path / "sweep")]
+            running = subprocess.Popen(command, cwd=Path(__file__).parents[3])
+            while running.poll() is None:
+                time.sleep(chance.uniform(0.5, 4))
+                if sum(done.values()) >= DISTURBANCES:
+                    continue
+                if sum(done.values()) % EVERY == EVERY - 1:
+                    cluster.remove_node(second, allow_graceful=False)
+                    second = cluster.add_node(num_cpus=2)
+                    done["machine lost"] += 1
+                elif (victim := _worker(chance)) is not None:
+                    victim.kill()
+                    done["worker killed"] += 1
+            if sum(done.values()) >= DISTURBANCES:
+                break
+            _forget_some(tmp_path / "sweep", chance)  # it ended before it was disturbed often enough
+        assert running.returncode == 0
+    finally:
+        cluster.shutdown()
+    found = secateur.Sweep.load(tmp_path / "sweep")
+    print(f"{dict(done)} in {starts} starts")
+    assert not found.missing, str(found)
+    assert_same_weights(found, slow_sweep(tmp_path / "calm", at_once=1, progress=False))
+
+
+def _worker(chance: random.Random) -> psutil.Process | None:
+    """One that works on a run, or the desk that all of them report to."""
+    at_work = [each for each in psutil.process_iter(["cmdline"]) if _title(each).startswith("ray::")]
+    busy = [each for each in at_work if not _title(each).startswith("ray::IDLE")]
+    return chance.choice(busy) if busy else None
+
+
+def _title(process: Any) -> str:
+    return (process.info["cmdline"] or [""])[0]
+
+
+def _forget_some(folder: Path, chance: random.Random) -> None:
+    """Half of the runs are to be made again."""
+    import shutil
+
+    names = sorted(each.name for each in folder.iterdir() if each.is_dir() and each.name != "dense")
+    for name in chance.sample(names, len(names) // 2):
+        shutil.rmtree(folder / name)
