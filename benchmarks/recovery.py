@@ -5,6 +5,8 @@ with the dense model's answers: accuracy on the test images, at equal steps.
     python benchmarks/recovery.py --network vit --seeds 0 --epochs 0.2 1.5
     python benchmarks/recovery.py --choose --network mobile      # learning rates and weights of distillation
 
+Runs train side by side where Ray is installed (the extra `sweep`).
+
 `--choose` is how the defaults of `Recipe` were chosen: each setting is judged on 8,000 training images of the whole set
 (Debian's dataset-fashion-mnist) that are not among the 10,000 in the package.
 """
@@ -20,12 +22,13 @@ from statistics import mean
 from typing import Any
 
 import torch
-from repair import NETWORKS, trained
+from repair import NETWORKS, trained_with
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import secateur
 from secateur.examples import find_folder, load_fashion_mnist
+from secateur.studies.pool.side_by_side import side_by_side
 
 CUTS: dict[str, dict[str, Any]] = {
     "50 % of the channels": {"channels": 0.5},
@@ -65,14 +68,18 @@ def main() -> None:
     starts = STARTS
     if options.choose:
         judged_on, starts = not_seen(train_set, load_fashion_mnist(find_folder("full"))[0]), dict(to_choose_from())
-    dense = {
-        seed: trained(NETWORKS[options.network], seed, options.kept / f"{options.network}-{seed}", train_set, test_set)
-        for seed in options.seeds
-    }
+    dense = trained_with(options.seeds, options.network, options.kept, train_set, test_set)
     for (cut, asked), epochs in product(CUTS.items(), options.epochs):
         print(f"{cut}, {epochs:g} epochs", flush=True)
-        for start, how in starts.items():
-            ends = [recovered(dense[seed], asked, epochs, how, seed, train_set, judged_on) for seed in options.seeds]
+
+        def end(run: tuple[str, int], asked: dict[str, Any] = asked, epochs: float = epochs) -> tuple[float, float]:
+            start, seed = run
+            return recovered(dense[seed], asked, epochs, starts[start], seed, train_set, judged_on)
+
+        runs = {f"{start}, seed {seed}": (start, seed) for start in starts for seed in options.seeds}
+        found = dict(side_by_side(end, runs))
+        for start in starts:
+            ends = [found[f"{start}, seed {seed}"] for seed in options.seeds]
             accuracy, seconds = (mean(column) for column in zip(*ends, strict=True))
             each = ", ".join(f"{100 * end:.1f}" for end, _ in ends)
             print(f"  {start:32}{100 * accuracy:6.2f} % ({each}) in {seconds:.0f} CPU s", flush=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
 from statistics import mean
@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Subset
 
 import secateur
 from secateur.examples import Encoder, MobileNetV2, SmallResNet, find_folder, load_fashion_mnist
+from secateur.studies.pool.side_by_side import side_by_side
 
 EXAMPLES = 512
 EPOCHS = 10
@@ -91,10 +92,7 @@ def main() -> None:
     test = list(DataLoader(test_set, 500))
     images = [images for images, _ in DataLoader(Subset(train_set, range(EXAMPLES)), 128)]
     rows: dict[str, list[tuple[float, float, float]]] = {}
-    for seed in options.seeds:
-        dense = trained(
-            NETWORKS[options.network], seed, options.kept / f"{options.network}-{seed}", train_set, test_set
-        )
+    for seed, dense in trained_with(options.seeds, options.network, options.kept, train_set, test_set).items():
         print(f"seed {seed}: dense {accuracy(dense, test):.2f} %", flush=True)
         for name, plan_of in CUTS.items():
             rows.setdefault(name, []).append(row := cut_and_repair(dense, plan_of, images, test))
@@ -113,6 +111,16 @@ def cut_and_repair(
     model, started = deepcopy(dense), time.process_time()
     secateur.repair(model, plan, images, progress=False)
     return plain, accuracy(model, test), time.process_time() - started
+
+
+def trained_with(seeds: Sequence[int], network: str, kept: Path, train_set: Any, test_set: Any) -> dict[int, nn.Module]:
+    """The dense networks, by seed, trained side by side where Ray is installed."""
+
+    def train(seed: int) -> nn.Module:
+        return trained(NETWORKS[network], seed, kept.absolute() / f"{network}-{seed}", train_set, test_set)
+
+    found = dict(side_by_side(train, {str(seed): seed for seed in seeds}))
+    return {seed: found[str(seed)] for seed in seeds}
 
 
 def trained(network: type[nn.Module], seed: int, folder: Path, train_set: Any, test_set: Any) -> nn.Module:

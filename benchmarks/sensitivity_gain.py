@@ -30,13 +30,14 @@ from secateur.examples.fashion_mnist import load_fashion_mnist
 from secateur.examples.small_resnet import SmallResNet
 from secateur.loop.task import accuracy
 from secateur.studies.group_study import sensitivity
+from secateur.studies.pool.side_by_side import side_by_side
 
 BATCH = 32
 AMOUNTS = (0.25, 0.5, 0.625, 0.75, 0.875)
 RECOVERY = 0.25
 ORDERS = 3
 RECIPE = secateur.Recipe(lr=3e-3)
-FINETUNE = secateur.Recipe(lr=3e-3 * RECIPE.finetune_scale)
+FINETUNE = secateur.Recipe(lr=3e-3)
 SHARE = 0.15
 VERSIONS = ("uniform", "search, at once", "search, recovered")
 
@@ -82,12 +83,17 @@ def run(seed: int, ratios: list[float], epochs: float, gains: Gains) -> None:
     for ratio in ratios:
         models = versions(dense.model, images, ratio, at_once, recovered)
         latencies = secateur.compare({"dense": dense.model, **models}, images)
+
+        def tune(run: tuple[str, int], models: dict[str, nn.Module] = models) -> float:
+            name, order = run
+            own = {"recipe": FINETUNE, "seed": order, "progress": False}
+            return secateur.train(models[name], SHARE * epochs, **own, **data).after
+
+        runs = {f"{name}, order {order}": (name, order) for name in models for order in range(ORDERS)}
+        found = dict(side_by_side(tune, runs))
         seen = {}
         for name, model in models.items():
-            tuned = [
-                secateur.train(model, SHARE * epochs, recipe=FINETUNE, seed=order, progress=False, **data).after
-                for order in range(ORDERS)
-            ]
+            tuned = [found[f"{name}, order {order}"] for order in range(ORDERS)]
             seen[name] = accuracy(model.eval(), data["eval_data"]), statistics.mean(tuned)
             left = secateur.inspect(model, images).macs / macs
             print(f"{'':<5}{ratio:<9.0%}{name:<20}{latencies[name]!s:<20}{left:>5.2f}", end="")

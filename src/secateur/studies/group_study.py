@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from torch.utils.data import DataLoader
 
 from secateur.base import (
     Amount,
-    SecateurError,
     UsageError,
     copy_of_model,
     evaluating,
@@ -55,8 +53,7 @@ from secateur.loop import (
 )
 from secateur.plans import Plan, Score
 from secateur.studies.evaluations import SensitivityCache
-from secateur.studies.pool.jobs import Failed, Job, Shared, Worker
-from secateur.studies.pool.opening import open_pool
+from secateur.studies.pool.side_by_side import side_by_side
 from secateur.surgery import cut
 
 AMOUNTS = ("25%", "50%", "75%")
@@ -115,28 +112,19 @@ def sensitivity(
     store = SensitivityCache(Path(cache) if cache else None, fingerprint)
     evaluate = _Evaluation(unwrap(model), metric, eval_data, recovery)
     pending = [(group, share) for group in groups for share in shares if not store.knows(group.name, share)]
-    plans: dict[_Removed | None, Plan | None] = {}
-    asked: dict[_Removed | None, list[float]] = {}
-    for group, share in pending:
-        plan = _plan_of(group, share, model, example_inputs, score, kept)
-        if plan is None:
-            store.add(group.name, share, None)
-            continue
-        removed = group.name, sum(cut.before - cut.after for cut in plan.groups) / group.units
-        known = store.metric_at(*removed)  # another amount may round to the same channels
-        if known is not None:
-            store.add(group.name, share, (removed[1], known))
-            continue
-        plans[removed] = plan
-        asked.setdefault(removed, []).append(share)
+    plans, asked = _questions(model, example_inputs, pending, store, score, kept)
     if plans and store.dense is None:
         plans = {None: None, **plans}
-    for cut_off, value in _evaluated(plans, evaluate, at_once if recovery else 1, progress):
-        if cut_off is None:
-            store.dense = value
-        else:
-            for share in asked[cut_off]:
-                store.add(cut_off[0], share, (cut_off[1], value))
+    titles = {_title(each): each for each in plans}
+    planned = {title: plans[each] for title, each in titles.items()}
+    with steps(len(plans), "sensitivity", progress and bool(plans)) as begin:
+        for title, value in side_by_side(evaluate, planned, at_once if recovery else 1, begin):
+            judged = titles[title]
+            if judged is None:
+                store.dense = value
+                continue
+            for share in asked[judged]:
+                store.add(judged[0], share, (judged[1], value))
     curves = [_curve(group, [store.point(group.name, share) for share in shares]) for group in groups]
     measured = tuple(curve for curve in curves if curve.points)
     if store.dense is None or not measured:
@@ -148,52 +136,36 @@ _Removed = tuple[str, float]
 """A group, and the share of it that is really gone."""
 
 
-def _plan_of(
-    group: CutGroup, share: float, model: nn.Module, example_inputs: Any, score: Score, keep: Sequence[str]
-) -> Plan | None:
-    """None where the amount rounds to no channel."""
-    try:
-        with warnings.catch_warnings(action="ignore", category=SlowCounts):  # it is not for its speed
-            return plan_channels(model, example_inputs, per_layer={group.key: share}, score=score, keep=keep)
-    except NothingToCut:
-        return None
-
-
-def _evaluated(
-    plans: Mapping[_Removed | None, Plan | None], evaluate: _Evaluation, at_once: int | None, progress: bool
-) -> Iterator[tuple[_Removed | None, float]]:
-    """The metric under each plan, as it is found: by a pool, where evaluations take long."""
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        open_pool(Path(scratch), len(plans), at_once) as pool,
-        steps(len(plans), "sensitivity", progress and bool(plans)) as begin,
-    ):
-        if pool.at_once == 1:
-            for removed, plan in plans.items():
-                begin(_title(removed))
-                yield removed, evaluate(plan)
-            return
-        shared = pool.share(evaluate)
-        titles = {_title(removed): removed for removed in plans}
-        jobs = [Job(title, _EvaluationWork(shared, plans[removed])) for title, removed in titles.items()]
-        for job, outcome in pool.run(jobs, lambda name, news: None):
-            begin(job.name)
-            if isinstance(outcome, Failed):
-                raise SecateurError(outcome.reason)
-            yield titles[job.name], outcome
+def _questions(
+    model: nn.Module,
+    example_inputs: Any,
+    pending: Sequence[tuple[CutGroup, float]],
+    store: SensitivityCache,
+    score: Score,
+    keep: Sequence[str],
+) -> tuple[dict[_Removed | None, Plan | None], dict[_Removed | None, list[float]]]:
+    """What is to be evaluated, and which amounts asked for it; what needs no evaluation is stored at once."""
+    plans: dict[_Removed | None, Plan | None] = {}
+    asked: dict[_Removed | None, list[float]] = {}
+    for group, share in pending:
+        try:
+            with warnings.catch_warnings(action="ignore", category=SlowCounts):  # it is not for its speed
+                plan = plan_channels(model, example_inputs, per_layer={group.key: share}, score=score, keep=keep)
+        except NothingToCut:
+            store.add(group.name, share, None)  # the amount rounds to no channel
+            continue
+        removed = group.name, sum(cut.before - cut.after for cut in plan.groups) / group.units
+        known = store.metric_at(*removed)  # another amount may round to the same channels
+        if known is not None:
+            store.add(group.name, share, (removed[1], known))
+            continue
+        plans[removed] = plan
+        asked.setdefault(removed, []).append(share)
+    return plans, asked
 
 
 def _title(removed: _Removed | None) -> str:
-    return "dense" if removed is None else f"{removed[0]} without {removed[1]:.0%}"
-
-
-@dataclass(frozen=True)
-class _EvaluationWork:
-    evaluate: Shared[_Evaluation]
-    plan: Plan | None
-
-    def __call__(self, worker: Worker) -> float:
-        return self.evaluate.get()(self.plan)
+    return "dense" if removed is None else f"{removed[0]} without {100 * removed[1]:g}%"
 
 
 @dataclass(frozen=True)
