@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
@@ -20,14 +20,17 @@ from pathlib import Path
 import pytest
 import typer
 from accelerate.commands.launch import launch_command_parser
+from ray.scripts.scripts import start as ray_start
 from safetensors.torch import save_model
 from torch.distributed.run import get_args_parser
 from typer.testing import CliRunner
 
 import secateur
 from scripts.write_command_tables import with_tables
+from secateur.bench.machine import this_machine
 from secateur.commands.app import app
 from secateur.formats import quantising
+from secateur.studies.pool import opening
 from tests.commands.test_task_file import TASK
 from tests.support.brief import SHORT_TIMINGS, write_few_images
 from tests.support.forked import Interpreter, run_ranks
@@ -161,6 +164,7 @@ READERS: dict[str, Callable[[list[str]], object]] = {
     "pip": reads_pip,
     "pytest": reads_pytest,
     "python": reads_python,
+    "ray": lambda args: ray_start.make_context("ray start", args[1:], resilient_parsing=True),
     "torchrun": lambda args: get_args_parser().parse_args(args),
     "accelerate": lambda args: launch_command_parser().parse_args(args[1:]),
 }
@@ -170,7 +174,7 @@ READERS: dict[str, Callable[[list[str]], object]] = {
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
 def test_commands_that_do_not_run_here_are_read_by_the_programs_they_call(page: Path) -> None:
     for block, command in commands(page):
-        program, *args = shlex.split(command)
+        program, *args = shlex.split(re.sub(r"^RAY_ADDRESS=\S+ ", "", command))
         if block.not_run or program != "secateur":
             READERS[program](args)
 
@@ -209,6 +213,7 @@ def test_the_commands_of_a_page_run_in_order(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # a task file's folder joins it
     monkeypatch.setattr(quantising, "TIMING_SECONDS", 0)
+    monkeypatch.setattr(opening, "this_machine", lambda: replace(this_machine(), cores=1))  # Ray takes long to start
     todo = commands_to_run(page)
     prepare(todo, finished_runs)
     gc.collect()

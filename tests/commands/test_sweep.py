@@ -70,6 +70,14 @@ def test_which_run_to_ship(task: Path) -> None:
     assert "`secateur export sweep/channels-50`" in told
 
 
+def test_what_nothing_meets_is_told_and_the_rest_is_not_lost(task: Path) -> None:
+    code, told, errors = sweep("--channels", "50%", "--best", "accuracy>=200%", "--best", "size<=90%")
+    assert code == 1
+    assert "No version meets accuracy>=200%" in errors
+    assert "size<=90%: ship sweep/channels-50" in told
+    assert "sweep/report.html shows them" in told
+
+
 def test_a_missing_run_is_told_with_the_exit_code(task: Path) -> None:
     code, told, errors = sweep("--channels", "50%", "--target", "params=5")
     assert code == 1

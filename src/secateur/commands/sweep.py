@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -202,14 +203,20 @@ def _tell(found: Sweep, conditions: Sequence[str], as_json: bool) -> None:
         print(json.dumps(to_json(found), indent=2))
     else:
         print(as_typed(str(found)))
-        for condition in conditions:
-            print(_recommended(found, condition))
         print(f"\nThe runs are in {found.folder}, and {page} shows them.")
+    unmet = []
+    for condition in conditions:
+        try:
+            print(_recommended(found, condition), file=sys.stderr if as_json else sys.stdout)
+        except SecateurError as error:
+            unmet.append(str(error))
     if found.missing:
-        raise SecateurError(
+        unmet.append(
             f"{len(found.missing)} of {len(found.runs)} runs are missing; each has its log in its folder, and "
             f"`{command_line()}` tries them again."
         )
+    if unmet:
+        raise SecateurError(" ".join(unmet))
 
 
 def _recommended(found: Sweep, condition: str) -> str:
