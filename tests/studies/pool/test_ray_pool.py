@@ -88,7 +88,7 @@ def test_a_job_that_kills_every_worker_is_given_up(tmp_path: Path, monkeypatch: 
         jobs = [Job("deadly", lambda worker: os.kill(os.getpid(), signal.SIGKILL)), Job("good", lambda worker: 7)]
         ended = {job.name: outcome for job, outcome in pool.run(jobs, lambda name, news: heard.append(news))}
     assert ended["good"] == 7
-    assert ended["deadly"] == Failed("Its worker was lost (WorkerCrashedError), 2 times in a row.")
+    assert ended["deadly"] == Failed("Its worker was lost (WorkerCrashedError), 2 times in a row; see its log.")
     assert [type(news) for news in heard] == [Lost]
 
 

@@ -68,6 +68,8 @@ class Lost:
     """Told in the place of a job whose worker is gone: it starts again."""
 
     reason: str
+    advice: str = "see its log"
+    """Should it happen again and again."""
 
 
 class Pool(Protocol):

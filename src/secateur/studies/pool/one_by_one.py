@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic
 
+from secateur.bench import torch_threads
 from secateur.studies.pool.jobs import Job, Shared, Tell, Value, attempt
 
 
 class OneByOne:
     at_once = 1
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, cores: int | None) -> None:
+        self._root, self._cores = root, cores
 
     def share(self, value: Value) -> Shared[Value]:
         return _Same(value)
 
     def run(self, jobs: Sequence[Job], hear: Callable[[str, Any], None]) -> Iterator[tuple[Job, Any]]:
         for job in jobs:
-            yield job, attempt(job, _Here(self._root, partial(hear, job.name)))
+            with torch_threads(self._cores) if self._cores else nullcontext():
+                outcome = attempt(job, _Here(self._root, partial(hear, job.name)))
+            yield job, outcome
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def open_pool(
             require_count(name, count, "give a whole number, 1 or more.")
     cluster = os.environ.get("RAY_ADDRESS")
     if cluster is None and (at_once == 1 or jobs <= 1 or this_machine().cores == 1):
-        yield OneByOne(root)
+        yield OneByOne(root, cores)
     elif importlib.util.find_spec("ray") is not None:
         from secateur.studies.pool.ray_pool import ray_pool
 
@@ -37,4 +37,4 @@ def open_pool(
         why = f"RAY_ADDRESS is {cluster}" if cluster else f"at_once is {at_once}"
         raise UsageError(f"{why}, and Ray is not installed; {install_hint('sweep')} brings it.")
     else:
-        yield OneByOne(root)
+        yield OneByOne(root, cores)

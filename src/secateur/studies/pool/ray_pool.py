@@ -30,8 +30,8 @@ MOST_LOSSES = 5
 """How often a job may lose its worker without a word in between, until it counts as the cause."""
 _SECONDS_BETWEEN_LOOKS = 0.3
 _TOKEN_FILE = ".secateur-pool"
-_LEFT_AT_HOME = ["**/.git", "**/.venv", "**/venv", "**/__pycache__", "**/*.safetensors", "**/*.ckpt"]
-"""Of the current folder, what no task needs on another machine; weights travel by themselves."""
+_LEFT_AT_HOME = ("**/.git", "**/.venv", "**/venv", "**/__pycache__")
+"""Of the current folder, what no task needs on another machine."""
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def ray_pool(root: Path, jobs: int, at_once: int | None, cores: int | None, proc
 
 def _connect(root: Path) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as later versions will have it, who warn of it
     import ray
 
     address = os.environ.get("RAY_ADDRESS")
@@ -71,8 +71,9 @@ def _connect(root: Path) -> None:
         return
     if address.startswith("ray://"):
         raise UsageError("RAY_ADDRESS begins with ray://; run the command on a machine of the cluster instead.")
-    left = [*_LEFT_AT_HOME, *([str(root)] if root.is_relative_to(Path.cwd()) else [])]
-    shipped = {"working_dir": str(Path.cwd()), "excludes": left}
+    here, own = Path.cwd(), root.absolute()
+    results = [f"/{own.relative_to(here).as_posix()}/"] if own.is_relative_to(here) and own != here else []
+    shipped = {"working_dir": str(here), "excludes": [*_LEFT_AT_HOME, *results]}
     try:
         ray.init(address=address, runtime_env=shipped, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # Ray raises anything, of the network and of what is to be shipped
@@ -190,7 +191,7 @@ class RayPool:
         except errors.RayTaskError as error:  # before or after the job itself: it cannot be sent there, or back
             return Failed(in_brief(error.cause or error))
         except errors.OutOfMemoryError:
-            return Lost("its machine ran out of memory; run fewer at once, with --at-once 1 (at_once=1 in Python)")
+            return Lost("its machine ran out of memory", "run fewer at once")
         except errors.RayError as error:
             return Lost(f"its worker was lost ({type(error).__name__})")
 
@@ -213,7 +214,7 @@ def _share(sizes: Sequence[int], jobs: int, processes: int) -> int:
 
 
 def _given_up(lost: Lost) -> Failed:
-    return Failed(f"{lost.reason[0].upper()}{lost.reason[1:]}, {MOST_LOSSES} times in a row.")
+    return Failed(f"{lost.reason[0].upper()}{lost.reason[1:]}, {MOST_LOSSES} times in a row; {lost.advice}.")
 
 
 def _on_node(node: str) -> Any:

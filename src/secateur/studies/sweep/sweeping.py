@@ -241,7 +241,8 @@ class _Walk:
     def _dense(self, subject: Shared[SubjectOf]) -> None:
         if _is_finished(self.call.out / DENSE_RUN):
             return
-        work = DenseWork(subject, self.call.weights, self.call.options.train, self.call.processes)
+        weights = self.call.weights.absolute() if self.call.weights else None
+        work = DenseWork(subject, weights, self.call.options.train, self.call.processes)
         for _, outcome in self._run([Job(DENSE_RUN, work, (DENSE_RUN,), alone=True, all_cores=True)]):
             if isinstance(outcome, Failed):
                 raise SecateurError(outcome.reason)
