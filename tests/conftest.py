@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from tests.support import surroundings  # noqa: F401
@@ -21,7 +23,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     plugins = session.config.pluginmanager
     if not plugins.has_plugin("dsession"):  # xdist's first process only hands out the tests, and needs no torch for it
+        gc.disable()  # all that is imported stays, and would be looked through again and again
         plugins.import_plugin("tests.support.fixtures")
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

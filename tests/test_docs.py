@@ -13,7 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cache, wraps
 from itertools import pairwise
 from pathlib import Path
 
@@ -114,9 +114,10 @@ WITH_PYTHON.sort(key=lambda page: page == TORCHVISION)  # at the end, so that no
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
 def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, interpreter: Interpreter) -> None:
-    few = f"load_fashion_mnist(__import__('pathlib').Path({str(write_few_images(tmp_path / 'images'))!r}))"
     code = "\n".join(block.code for block in blocks(page, "python") if not block.not_run)
-    code = code.replace("load_fashion_mnist()", few)
+    needed = max([320, *map(int, re.findall(r"range\((\d+)\)", code))])  # a page may say of how many images it speaks
+    images = write_few_images(tmp_path / "images", train=needed, test=needed)
+    code = code.replace("load_fashion_mnist()", f"load_fashion_mnist(__import__('pathlib').Path({str(images)!r}))")
     if page == TORCHVISION:
         code = f"import sys\nsys.path += [{str(STAND_INS)!r}]\n{code}"
     script = tmp_path / "page.py"
@@ -129,13 +130,18 @@ def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, in
         interpreter.run(script)
 
 
-def reads_secateur(args: list[str]) -> None:
+@cache
+def twin() -> typer.Typer:
     """Each command with all of its options, but without what it does."""
-    twin = typer.Typer()
+    made = typer.Typer()
     for command in app.registered_commands:
         assert command.callback
-        twin.command()(wraps(command.callback)(lambda *given, **options: None))
-    read = CliRunner().invoke(twin, args)
+        made.command()(wraps(command.callback)(lambda *given, **options: None))
+    return made
+
+
+def reads_secateur(args: list[str]) -> None:
+    read = CliRunner().invoke(twin(), args)
     assert read.exit_code == 0, read.output
 
 

@@ -1,21 +1,20 @@
 """Real two-process runs over gloo: one launched with torchrun, the others as torchrun does it, from a fork server."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import secateur
-from tests.support.forked import run_ranks
+from tests.support.forked import Program, run_ranks
 
 HOLD, LOOP = (Path(__file__).parents[1] / "scripts" / name for name in ("distributed_hold.py", "distributed_loop.py"))
 
 
 def torchrun(processes: int, script: Path, *args: str) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    done = subprocess.run([*command, str(script), *args], capture_output=True, text=True, timeout=300, check=False)
+    """As the program of that name does, which calls this function, and starts a new Python for each process."""
+    code = "import sys; from torch.distributed.run import main; main(sys.argv[1:])"
+    done = Program(code, "--standalone", f"--nproc-per-node={processes}", script, *args).wait()
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -108,9 +108,12 @@ class Visit:
         self.page.mouse.move(0, 0)
         self.page.goto("about:blank")
 
-    def look(self, name: str, tmp_path: Path) -> None:
-        folder = Path(os.environ.get("SECATEUR_SCREENSHOTS", tmp_path))
-        self.page.screenshot(path=folder / f"{name}.png", full_page=True)
+    def look(self, name: str) -> None:
+        """Waits until all is drawn, and what goes wrong then has been heard of. A picture takes the browser seconds."""
+        self.page.evaluate("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        self.page.evaluate("document.fonts.ready.then(() => null)")
+        if folder := os.environ.get("SECATEUR_SCREENSHOTS"):
+            self.page.screenshot(path=Path(folder, f"{name}.png"), full_page=True)
 
     def colour(self, selector: str, what: str) -> str:
         script = f"element => getComputedStyle(element).{what}"
@@ -137,34 +140,34 @@ def visit(browser: Any, tabs: list[Any], pages: dict[str, Path]) -> Iterator[Cal
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_chart_is_drawn_and_nothing_goes_wrong(name: str, visit: Callable[..., Visit], tmp_path: Path) -> None:
+def test_every_chart_is_drawn_and_nothing_goes_wrong(name: str, visit: Callable[..., Visit]) -> None:
     shown = visit(name)
     charts = shown.page.locator(".js-plotly-plot")
     assert charts.count() == PAGES[name]
     for i in range(charts.count()):
         shapes = charts.nth(i).locator(".cartesianlayer .trace path[d]")
         assert shapes.count() > 2, f"chart {i} is empty"
-    shown.look(f"{name}-light", tmp_path)
+    shown.look(f"{name}-light")
     assert shown.page.evaluate("window.ran") is None, "a name ran as a program"
     assert shown.faults == []
 
 
 @pytest.mark.parametrize("name", ["channels", "large", "overlay", "published", "gpu", "sweep"])
-def test_a_phone_shows_it_without_scrolling_sideways(name: str, visit: Callable[..., Visit], tmp_path: Path) -> None:
+def test_a_phone_shows_it_without_scrolling_sideways(name: str, visit: Callable[..., Visit]) -> None:
     shown = visit(name, PHONE)
     for summary in shown.page.locator("summary").all():
         summary.click()
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    shown.look(f"{name}-phone", tmp_path)
+    shown.look(f"{name}-phone")
     assert shown.faults == []
 
 
-def test_a_dark_page_has_light_text_in_the_charts_as_well(visit: Callable[..., Visit], tmp_path: Path) -> None:
+def test_a_dark_page_has_light_text_in_the_charts_as_well(visit: Callable[..., Visit]) -> None:
     light, dark = (visit("channels", color_scheme=scheme) for scheme in ("light", "dark"))
     for selector, what in (("body", "backgroundColor"), ("body", "color"), (".xtick text", "fill")):
         assert light.colour(selector, what) != dark.colour(selector, what)
     assert dark.colour(".xtick text", "fill") == dark.colour("body", "color")
-    dark.look("channels-dark", tmp_path)
+    dark.look("channels-dark")
 
 
 def test_the_theme_is_chosen_from_the_keyboard(visit: Callable[..., Visit]) -> None:
@@ -281,7 +284,7 @@ def test_paper_is_light_and_as_wide_as_paper(visit: Callable[..., Visit], tmp_pa
     assert shown.colour("body", "backgroundColor") == "rgb(255, 255, 255)"
     assert shown.colour(".xtick text", "fill") == shown.colour("body", "color")
     assert not shown.page.locator(".theme").is_visible()
-    shown.look("channels-print", tmp_path)
+    shown.look("channels-print")
     folder = Path(os.environ.get("SECATEUR_SCREENSHOTS", tmp_path))
     shown.page.evaluate("""addEventListener('beforeprint', () => {
         document.title = Math.max(...[...document.querySelectorAll('.main-svg')].map(svg => svg.clientWidth));

@@ -25,6 +25,7 @@ from secateur.couple import coupling
 from tests.support.brief import SHORT_TIMINGS
 from tests.support.cutting import Net, image, net
 from tests.support.dissections import dissected
+from tests.support.frozen import RARELY
 from tests.support.models import ConvNet, blobs
 
 settings.register_profile("secateur", deadline=None, derandomize=True)
@@ -32,6 +33,7 @@ settings.load_profile("secateur")
 HOME.set_trap(hardware_file(this_machine()).name)
 lead_programs_to(Path(secateur.__file__).parents[1], Path(__file__).parents[2])
 exec(SHORT_TIMINGS, {})  # no verdict matters to a test
+gc.set_threshold(*RARELY)
 
 
 @pytest.fixture

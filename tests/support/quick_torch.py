@@ -1,14 +1,26 @@
-"""Importing this makes torch and accelerate do once, or not at all, what they do for nothing in every test."""
+"""Importing this makes torch, accelerate and typer do once, or not at all, what they do for nothing in every test."""
 
 from __future__ import annotations
 
+import typing
 from functools import cache
 
 import torch
+import typer.testing
 from accelerate.utils import imports
+from torch._export import utils as export_utils
 
 # Every step of every optimizer looks for a package on the path, and every end of a run for those of other devices.
 imports._is_package_available = cache(imports._is_package_available)
+
+# Every call of a command makes all nine of them anew, from the annotations of their functions.
+typer.testing._get_command = cache(typer.testing._get_command)
+
+# An export asks for every one of torch's operators 27 times, once for each family of them, in case there are new ones.
+export_utils._materialize_cpp_cia_ops = cache(export_utils._materialize_cpp_cia_ops)
+
+# An export writes 5,000 kernels into tables by a function of two annotations: typing remembers what it made of one.
+torch._ops.Callable = typing.Callable  # type: ignore[misc, assignment]
 
 try:
     from torch.onnx._internal.exporter._registration import ONNXRegistry

@@ -10,7 +10,7 @@ from torch import nn
 
 Model = TypeVar("Model", bound=nn.Module)
 
-_IMMUTABLE = (bool, int, float, str, type(None))
+_IMMUTABLE = frozenset((bool, int, float, str, type(None)))
 
 
 def deep_copy(model: Model) -> Model:
@@ -33,8 +33,14 @@ def _is_copied_by_its_state(kind: type[nn.Module]) -> bool:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    if type(value) in _IMMUTABLE:
+    kind = type(value)
+    if kind in _IMMUTABLE:
         return value
-    if type(value) is OrderedDict and not value and not vars(value):
+    if kind is OrderedDict and not value and not vars(value):
         return memo.setdefault(id(value), OrderedDict())
+    if kind is dict and id(value) not in memo:  # of parameters, of buffers or of modules
+        copied = memo[id(value)] = {}
+        for key, item in value.items():
+            copied[_copied(key, memo)] = _copied(item, memo)
+        return copied
     return copy.deepcopy(value, memo)
