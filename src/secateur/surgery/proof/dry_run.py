@@ -246,11 +246,13 @@ def _cut_weights(tensors: dict[str, Tensor], plan: Plan) -> Played:
 
 
 def _quick_run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played: Played) -> _Run:
-    """As `_run`, but "looked" is true wherever the code looks at any values."""
+    """As `_run`, but products of stand-ins are left out where their sizes fit, and "looked" is true wherever the code
+    looks at any values."""
     recorder = NumberRecorder(state_tensors(module))
     with _as_cut(module, plan), recorder.restoring(), numbers_noted(recorder):
         shapes = _shapes(module, played, _call(tensors, plan))
-    return _Run(shapes, frozenset(recorder.numbers), recorder.looked, recorder.operators)
+    looked = recorder.looked or recorder.needs_products
+    return _Run(shapes, frozenset(recorder.numbers), looked, recorder.operators)
 
 
 def _run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played: Played) -> _Run:
