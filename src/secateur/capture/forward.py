@@ -232,10 +232,15 @@ def state_tensors(model: nn.Module) -> list[Leaf]:
         found.setdefault(id(buffer), (buffer, "buffer", []))[2].append(name)
     for path, module in walked(model):
         for key, value in module.__dict__.items():
-            if key not in OF_EVERY_MODULE and type(value) not in _WITHOUT_TENSORS:
+            if key not in OF_EVERY_MODULE and not _is_plain(value):
                 for tensor in tensors_in(value, objects=False):
                     found.setdefault(id(tensor), (tensor, "constant", []))[2].append(f"{path}.{key}")
     return [(tensor, kind, tuple(names)) for tensor, kind, names in found.values()]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a number or text, or a tuple of them, as most attributes are: nothing has to be searched."""
+    return type(value) in _WITHOUT_TENSORS or (type(value) is tuple and _WITHOUT_TENSORS.issuperset(map(type, value)))
 
 
 def _fake(
