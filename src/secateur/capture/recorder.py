@@ -191,7 +191,7 @@ class CallRecorder(TorchDispatchMode):
     @property
     def looked_at_zeros(self) -> bool:
         """Whether the pass may have gone another way than with the products that were left out."""
-        if not self.skips_products:
+        if not self.skipped and not self._skipped_one:
             return False
         return self.needs_products or looks_at_values_of(self.skipped, self.calls, self.views, self.conjured)
 

@@ -252,7 +252,7 @@ def _quick_run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played
     recorder = NumberRecorder(state_tensors(module))
     with _as_cut(module, plan), recorder.restoring(), numbers_noted(recorder):
         shapes = _shapes(module, played, _call(tensors, plan))
-    looked = recorder.looked or recorder.needs_products
+    looked = recorder.looked or recorder.looked_at_zeros
     return _Run(shapes, frozenset(recorder.numbers), looked, recorder.operators)
 
 
