@@ -9,7 +9,8 @@ reach the mutated line. What survives either asks for a test or changes nothing 
 
 Known to change nothing: the axes of attention's second results, which nothing reads; those of native_group_norm's
 statistics and of a roll over all axes, which stay whole anyway; the order of an LSTM's directions, whose units go
-together; an axis of `broadcast` that no tensor has; and the pin of `_take`, which the constraint on the index repeats.
+together; an axis of `broadcast` that no tensor has; the pin of `_take`, which the constraint on the index repeats, and
+its axis of one coordinate or none.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def check(case: Case, amount: float, model: nn.Module, inputs: Any, strict: bool
     """The plan is exact; and, if strict, cuts what it should."""
     left_alone = {item.name: item.reason for item in secateur.inspect(model, inputs).left_alone} if case.left else {}
     for layer, reason in case.left.items():
-        assert reason in left_alone.get(layer, "it is not left alone") or not strict, (layer, left_alone)
+        assert (layer in left_alone and reason in left_alone[layer]) or not strict, (layer, left_alone)
     if (plan := planned(model, inputs, amount)) is None:
         assert not case.cut or not strict
         return
@@ -208,6 +208,15 @@ def test_channels_are_ranked_by_the_layer_that_makes_them(name: str) -> None:
     with torch.no_grad():
         reader.copy_(100 * torch.randn_like(reader) ** 3)
     assert secateur.plan_channels(model, inputs, 0.5).tensors["first.weight"] == before
+
+
+def test_channels_within_experts_are_ranked_by_what_makes_them() -> None:
+    model, inputs = example(next(case for case in CASES if case.name == "experts, one after the other"))
+    before = secateur.plan_channels(model, inputs, 0.5).tensors["up"].kept[2]
+    reader = model.get_parameter("down")
+    with torch.no_grad():
+        reader.copy_(100 * torch.randn_like(reader) ** 3)
+    assert secateur.plan_channels(model, inputs, 0.5).tensors["up"].kept[2].tolist() == before.tolist()
 
 
 def test_a_recurrent_unit_is_ranked_by_its_rows() -> None:

@@ -95,6 +95,11 @@ mixture(
     lambda m, x, g, e: looked_up(lambda w, e: w[e])(m, x, g * F.embedding(e, m.scale).sum(-1), e),
 )
 mixture(
+    "experts, of which weights say who has a scale",
+    lambda m, x, g, e: looked_up(lambda w, e: w[e])(m, x, g, e) + m.scale[m.scale.sum(1).nonzero()[:, 0]].mean(0),
+    **of_experts("its values are looked at (`nonzero`"),
+)
+mixture(
     "experts, with their scores once more",
     lambda m, x, g, e: looked_up(lambda w, e: w[e])(m, x, m.router(x).sigmoid().gather(1, e), e),
 )

@@ -66,6 +66,12 @@ tokens(
     **stays("its values are looked at (`nonzero`"),
 )
 tokens(
+    "a map of what is not zero, by its coordinates",
+    PerChannel(lambda x, s: x + torch.ones(2, 2).nonzero().to(s.dtype) @ s, 2, 16),
+    cut={**FIRST, "op.scale": 1},
+    groups=("first",),
+)
+tokens(
     "index by a mask and a number",
     lambda x: x[torch.tensor([1]), torch.tensor([True, False, False, False])],
     cut={},

@@ -68,6 +68,17 @@ def overlapping_chunks(x: Tensor) -> Tensor:
 
 tokens("as_strided of the same shape", lambda x: x.as_strided(x.shape, x.stride()))
 tokens("windows by strides", windows)
+tokens(
+    "two windows by strides, as long as a weight",
+    PerChannel(
+        lambda x, s: (
+            x.as_strided((x.shape[0], 2, s.shape[0], x.shape[2]), (x.stride(0), x.stride(1), x.stride(1), x.stride(2)))
+            * s[:, None]
+        ).sum(2),
+        3,
+    ),
+    groups=("first",),
+)
 tokens("windows by strides, further apart", lambda x: windows(x, 2, 2))
 tokens("overlapping chunks by strides", overlapping_chunks)
 tokens(
@@ -338,10 +349,15 @@ tokens(
 tokens("hsplit into pieces that change places", lambda x: torch.cat(x.mT.hsplit(4)[::-1], 1).mT, cut=TWO_PARTS)
 tokens("vsplit of space", lambda x: torch.cat(x.transpose(0, 1).vsplit((1,))[::-1]).transpose(0, 1))
 tokens("select over space", lambda x: x[:, 2])
-tokens("select a channel", lambda x: x[..., 3], reads=4, **stays("`select`"))
+tokens("select a channel", lambda x: x[..., 3], reads=4, **stays("a coordinate is picked by its number (`select`"))
 image("select behind channels", lambda x: x[..., 2][..., None])
 tokens("unbind space", lambda x: x.unbind(1)[0] * x.unbind(1)[3])
-tokens("unbind channels", lambda x: torch.stack(x.unbind(-1)[::2], -1), reads=8, **stays("`unbind`"))
+tokens(
+    "unbind channels",
+    lambda x: torch.stack(x.unbind(-1)[::2], -1),
+    reads=8,
+    **stays("it is taken apart (`unbind`"),
+)
 tokens(
     "query, key and value of one layer",
     lambda x: torch.mul(*x.unflatten(-1, (2, -1)).unbind(-2)),

@@ -104,11 +104,12 @@ def walked(model: nn.Module, *, every_name: bool = False) -> list[tuple[str, nn.
         path, module = waiting.pop()
         if module not in seen:
             found.append((path, module))
-            within = f"{path}." if path else ""
-            parts = [(within + name, part) for name, part in module._modules.items() if part is not None]
-            waiting += reversed(parts)
             if not every_name:
                 seen.add(module)
+            if module._modules:
+                within = f"{path}." if path else ""
+                parts = [(within + name, part) for name, part in module._modules.items() if part is not None]
+                waiting += reversed(parts)
     return found
 
 
@@ -117,9 +118,10 @@ def parameters_and_buffers(model: nn.Module) -> tuple[dict[str, Tensor], dict[st
     parameters: dict[str, Tensor] = {}
     buffers: dict[str, Tensor] = {}
     for path, part in walked(model, every_name=True):
-        within = f"{path}." if path else ""
-        parameters |= {within + name: each for name, each in part._parameters.items() if each is not None}
-        buffers |= {within + name: each for name, each in part._buffers.items() if each is not None}
+        if part._parameters or part._buffers:
+            within = f"{path}." if path else ""
+            parameters |= {within + name: each for name, each in part._parameters.items() if each is not None}
+            buffers |= {within + name: each for name, each in part._buffers.items() if each is not None}
     return parameters, buffers
 
 

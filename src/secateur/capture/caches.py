@@ -82,9 +82,8 @@ class _Search:
         for kind in {type(module) for module in self.modules}:
             self._reach_class(kind)
         for module in self.modules:
-            for name, held in list(vars(module).items()):
-                if type(held) not in _DATA:
-                    self._reach(vars(module), name, held)
+            for name, held in [item for item in vars(module).items() if type(item[1]) not in _DATA]:
+                self._reach(vars(module), name, held)
             for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
                 self._reach_function(hook)
         while self._functions:

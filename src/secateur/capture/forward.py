@@ -56,7 +56,30 @@ def capture(
 
     Where that leaves parameters or buffers unread, such as those of auxiliary heads, or where the model's code asks
     whether it is training, it runs once more in training mode.
+
+    Convolutions and matrix products are left out where nobody looks at what they give. A recorder of one's own gets
+    them all: it is there for the values.
     """
+    if make_recorder is CallRecorder:
+        with suppress(Exception):  # a failure is one where the model fails on true values as well
+            trace, recorder = _captured(model, args, kwargs, _without_products)
+            if not recorder.looked_at_zeros:
+                return trace
+    return _captured(model, args, kwargs, make_recorder)[0]
+
+
+def _without_products(leaves: list[Leaf]) -> CallRecorder:
+    recorder = CallRecorder(leaves)
+    recorder.skips_products = True
+    return recorder
+
+
+def _captured(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    make_recorder: Callable[[list[Leaf]], CallRecorder],
+) -> tuple[Trace, CallRecorder]:
     state = state_tensors(model)
     on_meta = any(tensor.device.type == "meta" for tensor, _, _ in state)
     with uninterrupted(patience=1), ExitStack() as stack:
@@ -92,7 +115,7 @@ def capture(
                 f"The model failed on the example inputs ({type(error).__name__}: {error}); "
                 "pass inputs that model(…) accepts, as a tensor, a tuple or a dict of keyword arguments."
             ) from error
-    return Trace(
+    trace = Trace(
         leaves=recorder.leaves,
         calls=recorder.calls,
         outputs=outputs,
@@ -110,6 +133,7 @@ def capture(
         example_calls=example_calls,
         training_failed=recorder.training_failed,
     )
+    return trace, recorder
 
 
 @contextmanager
@@ -208,10 +232,15 @@ def state_tensors(model: nn.Module) -> list[Leaf]:
         found.setdefault(id(buffer), (buffer, "buffer", []))[2].append(name)
     for path, module in walked(model):
         for key, value in module.__dict__.items():
-            if key not in OF_EVERY_MODULE and type(value) not in _WITHOUT_TENSORS:
+            if key not in OF_EVERY_MODULE and not _is_plain(value):
                 for tensor in tensors_in(value, objects=False):
                     found.setdefault(id(tensor), (tensor, "constant", []))[2].append(f"{path}.{key}")
     return [(tensor, kind, tuple(names)) for tensor, kind, names in found.values()]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a number or text, or a tuple of them, as most attributes are: nothing has to be searched."""
+    return type(value) in _WITHOUT_TENSORS or (type(value) is tuple and _WITHOUT_TENSORS.issuperset(map(type, value)))
 
 
 def _fake(

@@ -55,6 +55,7 @@ class WholeFunctions(SeesInside):
         if name in ESCAPES:
             self.recorder.emit(None, args, {}, None, name=f"Tensor.{name}")
         if (definition := definition_of(function)) is not None and not self.recorder.muted:
+            self.recorder.needs_products = True  # on zeros, anything might agree
             got = self._unseen(lambda: function(*args, **(kwargs or {})))
             with self:
                 out = definition(*args, **(kwargs or {}))
@@ -81,6 +82,7 @@ class WholeFunctions(SeesInside):
         self, cls: type[torch.autograd.Function], args: tuple[Any, ...], run: Callable[..., Any]
     ) -> Any:
         """Without a definition it is one call that no rule knows: its backward may rely on anything."""
+        self.recorder.needs_products = True  # it may look at values, and on zeros anything might agree
         if self.recorder.muted:
             return run(*args)
         if (definition := definition_of(cls)) is not None:

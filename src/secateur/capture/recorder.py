@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from secateur.base import let_interrupts_in
+from secateur.capture.products import zeros_for
 from secateur.capture.randomness import PrivateRandom
-from secateur.capture.trace import Kind, OpCall, Value, numbers_in
+from secateur.capture.tensor_table import TensorTable
+from secateur.capture.trace import Kind, OpCall, Value, looks_at_values_of, numbers_in
 
 aten = torch.ops.aten
 
@@ -37,6 +38,7 @@ class Operator:
     """What is asked of an ATen operator's schema again and again."""
 
     name: str
+    namespace: str
     defaults: Mapping[str, Any]
     """By the names of all arguments, in order."""
     written: tuple[int, ...]
@@ -66,6 +68,7 @@ def operator(op: Any) -> Operator:
     viewed = (argument.name for argument in arguments if argument.alias_info and not argument.alias_info.is_write)
     return Operator(
         name,
+        op.namespace,
         {argument.name: argument.default_value for argument in arguments},
         written,
         next(training, None),
@@ -94,20 +97,30 @@ class CallRecorder(TorchDispatchMode):
         """The modules that asked."""
         self.asked_more = False
         """Whether the code looked at more than a yes or no."""
+        self.skips_products = False
+        """Whether zeros play what convolutions and matrix products give."""
+        self.needs_products = False
+        """Whether the code does with the zeros what cannot be followed, or what zeros are no test of."""
+        self.skipped: list[Value] = []
+        """What was computed of zeros in one call."""
         self.module_stack: list[str] = [""]
         self.muted = False
         self.functions_running = 0
         self._random = PrivateRandom()
+        self._skipped_one = False
         self._count = 0
-        self._value_of = WeakTensorKeyDictionary()
+        self._value_of = TensorTable[Value]()
         self._leaf_storage: dict[int, Tensor] = {}
         self._data: list[tuple[Tensor, Tensor]] = []
         self._overwritten: dict[int, tuple[Tensor, Tensor]] = {}
-        for tensor, kind, names in leaves:
-            self.leaves.append(self._new_value(tensor, kind, names))
-            if tensor.device.type != "meta" and type(tensor.data) is Tensor:
-                self._data.append((tensor, tensor.data))
-                self._leaf_storage[tensor.untyped_storage()._cdata] = tensor
+        self._note_leaves(leaves)
+        for tensor, _, _ in leaves:
+            if tensor.device.type != "meta" and type(data := tensor.data) is Tensor:
+                self._data.append((tensor, data))
+                self._leaf_storage[data.untyped_storage()._cdata] = tensor
+
+    def _note_leaves(self, leaves: Sequence[tuple[Tensor, Kind, tuple[str, ...]]]) -> None:
+        self.leaves += [self._new_value(*leaf) for leaf in leaves]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -123,14 +136,27 @@ class CallRecorder(TorchDispatchMode):
         if known.written and (known.training is None or args[known.training]):
             self._save_what_is_overwritten(known, args)
         restrided = op is aten.as_strided_.default and _moves_nothing(*args)
-        out = self._random.run(op, args, kwargs)
+        out = self._run(op, known, args, kwargs)
         if op is aten._local_scalar_dense.default and isinstance(out, bool) and not self.muted:
             out = next(iter(self.answers[len(self.answered) :]), out)
             self.answered.append(out)
             self.asking.add(self.module_stack[-1])
-        if not self.muted and not restrided and op.namespace != "prim":  # fake tensors ask prim for their device
+        if not self.muted and not restrided and known.namespace != "prim":  # fake tensors ask prim for their device
             self.emit(op, args, kwargs, out)
         return out
+
+    def _run(self, op: Any, known: Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if not self.skips_products:
+            return self._random.run(op, args, kwargs)
+        if (zeros := zeros_for(op, args)) is not None:
+            self._skipped_one = True
+            return zeros
+        self.needs_products |= known.namespace not in ("aten", "prim")
+        try:
+            return self._random.run(op, args, kwargs)
+        except Exception:  # the code may catch it, and true values may not have raised it
+            self.needs_products = True
+            raise
 
     def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
         known = operator(op) if op is not None else None
@@ -144,6 +170,9 @@ class CallRecorder(TorchDispatchMode):
         self.asked_more |= looks and not (op is aten._local_scalar_dense.default and isinstance(out, bool))
         module = self.module_stack[-1]
         self.calls.append(OpCall(len(self.calls), op_name, inputs, outputs, module, pointwise, hidden, looks))
+        if self._skipped_one:
+            self.skipped += [value for value in outputs if value is not None]
+            self._skipped_one = False
         if known and isinstance(whole := inputs.get(known.viewed), Value):
             root = self.views.get(whole.index, whole.index)
             self.views.update({part.index: root for part in outputs if part is not None and part.index != root})
@@ -157,7 +186,14 @@ class CallRecorder(TorchDispatchMode):
             if first_use not in _LITERALS and tensor.dim() > 0:
                 self.conjured.setdefault(len(self.calls), []).append(known)
         self.touched.add(known.index)
-        return known  # type: ignore[no-any-return]
+        return known
+
+    @property
+    def looked_at_zeros(self) -> bool:
+        """Whether the pass may have gone another way than with the products that were left out."""
+        if not self.skipped and not self._skipped_one:
+            return False
+        return self.needs_products or looks_at_values_of(self.skipped, self.calls, self.views, self.conjured)
 
     def untouched(self) -> list[Value]:
         """Parameters and buffers that no call has read."""
@@ -204,7 +240,7 @@ class CallRecorder(TorchDispatchMode):
         known = self._value_of.get(item)
         if known is None or known.shape != tuple(item.shape):  # the second: x.transpose_() and its like
             return self._new_value(item, "result")
-        return known  # type: ignore[no-any-return]
+        return known
 
     def _as_values(self, tree: Any, op_name: str) -> Any:
         if isinstance(tree, Tensor):
@@ -233,6 +269,10 @@ class NumberRecorder(CallRecorder):
         self.numbers: set[str] = set()
         self.operators = 0
         self.looked = False
+        self.skips_products = True
+
+    def _note_leaves(self, leaves: Sequence[tuple[Tensor, Kind, tuple[str, ...]]]) -> None:
+        """Which tensor a call computes with is nothing to this one."""
 
     def emit(self, op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, name: str = "") -> None:
         self.operators += 1

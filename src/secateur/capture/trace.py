@@ -44,6 +44,7 @@ class Output:
         return f"the model's output{named}{' in training' if self.in_training else ''}"
 
 
+_PLAIN = frozenset((bool, int, float, str, type(None)))
 _OPERANDS = frozenset(("other", "value", "exponent", "alpha", "beta", "min", "max", "scalar"))
 
 
@@ -186,4 +187,5 @@ def values_in(tree: Any) -> Iterator[Value]:
             yield from values_in(item)
     elif not isinstance(tree, str) and hasattr(tree, "__iter__"):
         for item in tree:
-            yield from values_in(item)
+            if type(item) not in _PLAIN:  # most are, and a generator for each would take its time
+                yield from values_in(item)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from torch import Tensor, nn
@@ -32,12 +33,16 @@ class Costs:
             for group in term.groups:
                 self._of_group.setdefault(group, []).append(i)
 
+    @cached_property
+    def _whole(self) -> list[float]:
+        return [term.at({}) for term in self.terms]
+
     def total(self, shares: Shares) -> float:
         return self.fixed + sum(term.at(shares) for term in self.terms)
 
     def saved(self, shares: Shares) -> float:
         """By cutting groups to these shares, of the whole model."""
-        return sum(self.terms[i].at({}) - self.terms[i].at(shares) for i in self.touched_by(shares))
+        return sum(self._whole[i] - self.terms[i].at(shares) for i in self.touched_by(shares))
 
     def touched_by(self, groups: Iterable[int]) -> list[int]:
         """The numbers of the terms that depend on any of the groups."""

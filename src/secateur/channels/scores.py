@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secateur.base import UsageError, require_one_of
+from secateur.base import UsageError, parameters_and_buffers, require_one_of
 from secateur.capture import ExpertWeight, Value, find_sites, mean_magnitudes, measure_use
 from secateur.channels.budget import NO_UNITS, ScoresByGroup
 from secateur.channels.dissection import Dissection
@@ -48,7 +48,7 @@ class ChannelScorer:
         self.dissection = dissection
         self.given = given
         # Without weights there is nothing to rank: any channel is as good as another.
-        self._tensors = dict(module.named_parameters(remove_duplicate=False))
+        self._tensors = parameters_and_buffers(module)[0]
         self.on_meta = any(parameter.device.type == "meta" for parameter in self._tensors.values())
         self.score = "none" if self.on_meta else score
         self.name = "none" if self.on_meta else self.name

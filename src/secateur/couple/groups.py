@@ -163,10 +163,9 @@ def _tally(rows: Axis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _alternatives(resolved: Sequence[Axis], group_of: NDArray[np.int64], count: int) -> list[set[int]]:
     """Groups that meet in one coordinate of a parameter."""
     found: list[set[int]] = [set() for _ in range(count)]
-    for alike in _alike(resolved):
-        axis = resolved[alike[0]]
-        if len(axis) < 2:
-            continue
+    several = [axis for axis in resolved if len(axis) > 1]
+    for alike in _alike(several):
+        axis = several[alike[0]]
         for column in set(zip(*group_of[axis].tolist(), strict=True)):
             groups = {group for group in column if group >= 0}
             for group in groups:

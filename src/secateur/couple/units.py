@@ -219,10 +219,13 @@ class Units:
 
     def _union(self, a: Ids, b: Ids) -> None:
         """Unites classes, given by their roots."""
-        while _some(apart := a != b):
-            low, high = np.minimum(a, b)[apart], np.maximum(a, b)[apart]
-            self._parent[high] = low  # where one `high` has several, the last wins, and the next round unites them
-            a, b = self.find(high), self.find(low)
+        while True:
+            low, high = np.minimum(a, b), np.maximum(a, b)
+            self._parent[high] = low  # where one `high` has several, the last wins, and the next round unites the rest
+            rest = self._parent[high] != low
+            if not _some(rest):
+                return
+            a, b = self.find(high[rest]), self.find(low[rest])
 
     def _bind(self, ids: Ids, conjunctions: Axis, reason: int) -> None:
         """Each unit is alive from now on exactly when all units in its column of `conjunctions` are."""

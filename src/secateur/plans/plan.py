@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -91,7 +92,7 @@ class TensorCut:
     def is_empty(self) -> bool:
         return any(not len(kept) for kept in self.kept.values())
 
-    @property
+    @cached_property
     def new_shape(self) -> tuple[int, ...]:
         return tuple(len(self.kept[d]) if d in self.kept else n for d, n in enumerate(self.shape))
 

@@ -174,11 +174,12 @@ def _cut_tensor(tensor: Tensor, tensor_cut: TensorCut, undo: list[Callable[[], N
 
 
 def _cut_axis(tensor: Tensor, axis: int, kept: np.ndarray, undo: list[Callable[[], None]]) -> None:
-    length, layout = tensor.shape[axis], _layout(tensor)
-    gone = np.delete(np.arange(length), kept)
-    kept_index, gone_index = (torch.from_numpy(index).to(tensor.device) for index in (kept, gone))
-    removed = tensor.data.index_select(axis, gone_index)
-    left = tensor.data.index_select(axis, kept_index).contiguous(memory_format=layout)
+    length, layout, data = tensor.shape[axis], _layout(tensor), tensor.data
+    goes = np.ones(length, bool)
+    goes[kept] = False
+    kept_index, gone_index = (torch.from_numpy(index).to(data.device) for index in (kept, np.flatnonzero(goes)))
+    removed = data.index_select(axis, gone_index)
+    left = data.index_select(axis, kept_index).contiguous(memory_format=layout)
 
     def put_together() -> None:
         if tensor.shape[axis] == length:
@@ -206,7 +207,7 @@ def _replace_data(tensor: Tensor, data: Tensor) -> None:
     that shape when the type changes."""
     other = torch.float16 if tensor.dtype != torch.float16 else torch.float32
     try:
-        tensor.data = torch.empty(0, dtype=other, device=tensor.device)
+        tensor.data = torch.empty(0, dtype=other, device=data.device)
     finally:
         tensor.data = data
 

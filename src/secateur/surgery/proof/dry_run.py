@@ -196,7 +196,7 @@ def _tried(module: nn.Module, tensors: dict[str, Tensor], plan: Plan) -> _Run:
     with suppress(Exception):  # stand-ins may lead code astray that looks at values
         run = _quick_run(module, tensors, plan, stand_ins)
         if run.looked:
-            run = _run(module, tensors, plan, stand_ins)
+            run = _run(module, tensors, plan, stand_ins, skips_products=True)
         if not run.looked:
             return run
     return _run(module, tensors, plan, _cut_weights(tensors, plan))
@@ -235,10 +235,11 @@ def _stand_ins(tensors: dict[str, Tensor], plan: Plan) -> Played:
         kind = tensors[name].dtype, tensors[name].device
         longest[kind] = max(longest.get(kind, 0), prod(cut.new_shape))
     shared = {kind: torch.full((n,), 0.01, dtype=kind[0], device=kind[1]) for kind, n in longest.items()}
-    return {
-        id(tensors[name]): shared[tensors[name].dtype, tensors[name].device][: prod(cut.new_shape)].view(cut.new_shape)
-        for name, cut in plan.tensors.items()
-    }
+
+    def stand_in(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return shared[tensor.dtype, tensor.device][: prod(shape)].view(shape)
+
+    return {id(tensors[name]): stand_in(tensors[name], cut.new_shape) for name, cut in plan.tensors.items()}
 
 
 def _cut_weights(tensors: dict[str, Tensor], plan: Plan) -> Played:
@@ -246,23 +247,31 @@ def _cut_weights(tensors: dict[str, Tensor], plan: Plan) -> Played:
 
 
 def _quick_run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played: Played) -> _Run:
-    """As `_run`, but "looked" is true wherever the code looks at any values."""
+    """As `_run`, but products of stand-ins are left out where their sizes fit, and "looked" is true wherever the code
+    looks at any values."""
     recorder = NumberRecorder(state_tensors(module))
     with _as_cut(module, plan), recorder.restoring(), numbers_noted(recorder):
         shapes = _shapes(module, played, _call(tensors, plan))
-    return _Run(shapes, frozenset(recorder.numbers), recorder.looked, recorder.operators)
+    looked = recorder.looked or recorder.looked_at_zeros
+    return _Run(shapes, frozenset(recorder.numbers), looked, recorder.operators)
 
 
-def _run(module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played: Played) -> _Run:
-    """One pass of the cut model, in which other tensors play those that are cut."""
+def _run(
+    module: nn.Module, tensors: dict[str, Tensor], plan: Plan, played: Played, skips_products: bool = False
+) -> _Run:
+    """One pass of the cut model, in which other tensors play those that are cut, and zeros what they are multiplied
+    to, if `skips_products`: once more without that, where it may have made a difference."""
     call = _call(tensors, plan)
     weights: list[Leaf] = [(tensor, "parameter", ()) for tensor in played.values()]
     inputs: list[Leaf] = [(tensor, "input", ()) for tensor in tensors_in(call)]
     recorder = CallRecorder([*weights, *state_tensors(module), *inputs])
+    recorder.skips_products = skips_products
     with _as_cut(module, plan), recorder.restoring(), recorded(module, recorder):
         shapes = _shapes(module, played, call)
     sources = recorder.leaves[: len(weights)]
     looked = looks_at_values_of(sources, recorder.calls, recorder.views, recorder.conjured)
+    if not looked and recorder.looked_at_zeros:
+        return _run(module, tensors, plan, played)
     return _Run(shapes, numbers_of(recorder.calls), looked, len(recorder.calls))
 
 
