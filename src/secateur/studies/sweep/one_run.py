@@ -119,6 +119,8 @@ class _Telling(Display):
             self._keep()
         if phase in self._pauses_at:
             raise Paused
+        self._doing = phase
+        self._say()
 
     def begin(self, stop: str) -> None:
         self._doing = stop
