@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from secateur.base import metric_text, printable
+from secateur.base import printable
 from secateur.studies.pool.jobs import Lost
 from secateur.studies.sweep.one_run import Step
 from secateur.studies.sweep.swept import DENSE_RUN
@@ -68,7 +68,7 @@ class Board:
 
     def finished(self, name: str, metric: str, value: float) -> None:
         self._title = ""
-        self._put(name, "finished", "", 1.0, metric_text(metric, value))
+        self._put(name, "finished", "", 1.0, f"{value:.4f}")
         self._print(f"{name}: {metric} {value:.4f} ({self._count('finished')} of {len(self._rows)})")
 
     def failed(self, name: str, reason: str) -> None:
