@@ -152,6 +152,7 @@ def test_a_model_that_a_runtime_cannot_take_is_one_sentence(capfd: pytest.Captur
 def test_every_model_is_compiled_and_none_falls_back_to_eager() -> None:
     """torch compiles a forward method for so many models of one class, and then runs the others uncompiled."""
     import torch._dynamo
+    import torch._inductor.config
     from torch._dynamo.utils import counters
 
     class Scaled(nn.Module):
@@ -165,7 +166,8 @@ def test_every_model_is_compiled_and_none_falls_back_to_eager() -> None:
     torch.compiler.reset()
     counters.clear()
     models = {f"width {width}": Scaled(width) for width in (2, 3)}
-    with torch._dynamo.config.patch(recompile_limit=1):  # no more than needed: each model keeps a C++ compiler busy
+    headers = torch._inductor.config.patch(cpp_cache_precompile_headers=False)  # pay for many models, not for two
+    with headers, torch._dynamo.config.patch(recompile_limit=1):  # each model keeps a C++ compiler busy
         comparison = secateur.compare(models, torch.randn(2, 2), runtime="compile", max_seconds=0)
     assert counters["stats"]["unique_graphs"] >= len(models)
     assert comparison.runtime == "compile"
