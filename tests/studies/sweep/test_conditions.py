@@ -1,11 +1,11 @@
 """Which version to ship."""
 
 import pytest
-from tests.support.sweeps import DENSE_RECORD, sheet_of, swept_run
 
 from secateur import SecateurError, UsageError
 from secateur.studies.sweep.conditions import parse_condition
 from secateur.studies.sweep.swept import Sweep
+from tests.support.sweeps import DENSE_RECORD, sheet_of, swept_run
 
 
 def test_the_cheapest_that_is_good_enough_and_the_best_that_is_cheap_enough() -> None:
@@ -22,6 +22,16 @@ def test_a_version_counts_by_the_mean_of_its_seeds_and_the_best_of_them_is_shipp
     assert found.best("accuracy>=0.875").name == "b", "one lucky seed is not enough"
     assert found.best("accuracy>=0.86").name == "a"
     assert found.best("accuracy>=0.86").best_run.seed == 0
+
+
+def test_milliseconds_of_different_sheets_compare() -> None:
+    """The machine was half as fast when the second was made; the versions are what they are."""
+    first, second = swept_run("first", 0, 0.4, 0.88), swept_run("second", 0, 0.5, 0.88)
+    sheets = sheet_of([first], seconds=10e-3), sheet_of([second], seconds=20e-3)
+    found = Sweep("accuracy", DENSE_RECORD, (first, second), sheets)
+    assert [found.costs(run).latency for run in found.runs] == pytest.approx([4e-3, 5e-3])
+    assert found.dense_costs.latency == pytest.approx(10e-3)
+    assert found.best("latency<=5.5ms").name in ("first", "second")
 
 
 def test_without_latencies_macs_or_size_decide() -> None:

@@ -140,12 +140,23 @@ class Sweep:
     @cached_property
     def machines(self) -> tuple[str, ...]:
         """Where latencies were measured; their milliseconds compare only on one."""
-        return tuple(dict.fromkeys(item.comparison.machine.name for item in self.measurements.values()))
+        return tuple(dict.fromkeys(map(_machine, self.measurements.values())))
 
     def timing(self, name: str) -> Timing | None:
-        """Of a run, by its name, or of the dense model."""
+        """Of a run, by its name, or of the dense model. Sheets are made minutes apart, and a machine is never twice the
+        same: seconds are those of the dense model on the machine's first sheet, times the ratio within a run's own."""
         item = self.measurements.get(name)
-        return None if item is None else item.comparison[item.comparison.baseline if name == DENSE_RUN else name]
+        if item is None:
+            return None
+        if name == DENSE_RUN:
+            return item.comparison[item.comparison.baseline]
+        return replace(own := item.comparison[name], seconds=own.ratio * self._dense_seconds[_machine(item)])
+
+    @cached_property
+    def _dense_seconds(self) -> dict[str, float]:
+        """By machine, on its first sheet."""
+        items = [item for sheet in self.sheets for item in sheet.measurements[:1]]
+        return {_machine(item): item.comparison[item.comparison.baseline].seconds for item in reversed(items)}
 
     @property
     def dense_costs(self) -> Costs:
@@ -236,3 +247,7 @@ class Sweep:
             hint = did_you_mean_path(path, "give the folder of one: --out, or out in Python.", folder=True)
             raise UsageError(f"There is no sweep in {path}; {hint}")
         return replace(load_record(Sweep, path / SWEEP_FILE), folder=path)
+
+
+def _machine(item: Measurement) -> str:
+    return item.comparison.machine.name
