@@ -110,6 +110,16 @@ def test_what_was_made_otherwise_is_not_mixed_in(tmp_path: Path, options: dict[s
     assert secateur.Sweep.load(tmp_path / "sweep").runs == before.runs
 
 
+def test_another_dense_model_is_another_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_sweep(tmp_path / "sweep", [0.8])
+    other = trained_convnet()
+    with torch.no_grad():
+        next(other.buffers()).add_(1)
+    monkeypatch.setattr("tests.support.sweeping.trained_convnet", lambda: other)
+    with pytest.raises(UsageError, match="weights was"):
+        small_sweep(tmp_path / "sweep", [0.8, Channels(0.5)])
+
+
 def test_a_run_that_fails_is_a_row_with_its_reason_and_the_others_go_on(tmp_path: Path) -> None:
     found = small_sweep(tmp_path / "sweep", [0.8, Target("params=5"), Channels(0.5)])
     zeros, failed, channels = found.runs

@@ -15,7 +15,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic
 
@@ -111,12 +110,11 @@ class RayPool:
             raise UsageError(f"No machine has {self._cores} cores for a run; the largest has {max(sizes)}.")
         self._gpus = processes if ray.cluster_resources().get("GPU", 0) >= processes else 0
         self._slots = sum(size // self._cores for size in sizes)
-        here = partial(_on_node, ray.get_runtime_context().get_node_id())
+        here = _on_node(ray.get_runtime_context().get_node_id())
         # Restarted wherever it was killed: all that it knows is on the disk, but for news, which only a person reads.
         options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-        self._desk = (
-            ray.remote(Desk).options(scheduling_strategy=here(), **options).remote(str(self._root), MANIFEST_FILE)
-        )
+        desk = ray.remote(Desk).options(scheduling_strategy=here, **options)
+        self._desk = desk.remote(str(self._root), MANIFEST_FILE)
         self._start = ray.remote(_work)
 
     @property

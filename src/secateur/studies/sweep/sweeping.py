@@ -35,6 +35,7 @@ from secateur.loop import (
     Recipe,
     accuracy,
     classification_loss,
+    digest_of_state,
     name_of,
     read_history,
     recipe_as_text,
@@ -205,12 +206,14 @@ class SweepCall:
         subject = self.subject()
         told = {
             **asdict(self.options),
+            # Where the dense model is trained here, it does not matter which weights a restarted program begins with.
+            "weights": None if self.options.train else digest_of_state(subject.dense(self.weights)),
             "processes": self.processes,
             "loss": name_of(subject.loss),
             "metric": name_of(subject.metric),
             "recipe": recipe_as_text(subject.recipe),
         }
-        del told["tolerance"]
+        del told["tolerance"]  # of the verdict alone
         return {name: json.dumps(value) for name, value in told.items()}
 
 
