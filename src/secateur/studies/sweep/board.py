@@ -59,9 +59,10 @@ class Board:
         elif name in self._rows and isinstance(news, Step):
             metric = self._rows[name].metric if news.metric is None else f"{news.metric:.4f}"
             self._put(name, "running", news.doing, news.share, metric)
-        elif name in self._rows and isinstance(news, Lost):
-            self._put(name, "waiting", f"starts again: {news.reason}")
+        elif isinstance(news, Lost):
             self._print(f"{name} starts again: {news.reason}")
+            if name in self._rows:
+                self._put(name, "waiting", f"starts again: {news.reason}")
 
     def waits(self, name: str) -> None:
         self._put(name, "waiting", "", self._rows[name].share, self._rows[name].metric)
