@@ -67,7 +67,7 @@ def test_the_help_of_every_command_has_an_example_and_loads_nothing_heavy() -> N
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     commands = re.findall(r"^seen (\w+)$", done.stdout, re.MULTILINE)
-    assert len(commands) == 9
+    assert len(commands) == 10
     for command in commands:
         assert re.search(rf"Example: secateur {command}\b", done.stdout)
 

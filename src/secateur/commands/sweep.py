@@ -92,8 +92,9 @@ def sweep(
 ) -> None:
     """Prune one model in many ways, and draw what each millisecond costs in accuracy.
 
-    Every cut with every seed is a run of its own. They train side by side with Ray, on this machine or on the cluster
-    at RAY_ADDRESS, and one after another without it. Latencies are measured one at a time, with nothing beside them.
+    Every cut with every seed is a run of its own. With Ray they train side by side, on this machine or a cluster.
+
+    Latencies are measured one at a time, with nothing beside them.
 
     Interrupted, the same command goes on; with more cuts or seeds, it adds to what is there.
 
