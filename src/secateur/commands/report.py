@@ -30,8 +30,7 @@ def report(
 ) -> None:
     """Write the page of a run: what the cut bought and what it cost. It is one file and needs no network.
 
-    Several runs are compared: accuracy against milliseconds, with the frontier marked. So are those of a sweep, and
-    each of them gets its page anew.
+    Several runs are compared: accuracy against milliseconds, with the frontier marked. So are those of a sweep.
 
     Example: secateur report runs/channels-50 runs/zeros-90 -o compared.html
     """
