@@ -77,8 +77,8 @@ def _connect(root: Path) -> None:
         ray.init(address=address, runtime_env=shipped, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # Ray raises anything, of the network and of what is to be shipped
         raise UsageError(
-            f"The Ray cluster at {address} cannot be used ({in_brief(error)}); check RAY_ADDRESS, and that the current "
-            "folder holds no large files: what .gitignore names stays here."
+            f"The Ray cluster at {address} cannot be used ({in_brief(error)}); check RAY_ADDRESS, RAY_AUTH_MODE=token "
+            "where it asks for a token, and that the current folder holds no large files: what .gitignore names stays."
         ) from error
 
 
