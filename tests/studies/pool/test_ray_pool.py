@@ -34,10 +34,8 @@ ASKED: dict[str, Any] = {"recipe": secateur.Recipe(distill=0.5), "finetune": 2}
 def _cluster() -> Iterator[None]:
     """One for all tests here: it takes seconds to start."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patched.delenv("RAY_ADDRESS", raising=False)
-        small = {"object_store_memory": 200 << 20, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-        ray.init(address="local", num_cpus=2, log_to_driver=False, logging_level="ERROR", **small)
+        ray_pool._connect(Path("sweep"))
         yield
         ray.shutdown()
 
@@ -53,6 +51,19 @@ def test_side_by_side_gives_what_one_after_another_gives(tmp_path: Path, undistu
     assert_same_weights(found, undisturbed)
     assert len(found.sheets) == 1
     assert not list((tmp_path / "sweep").glob(".secateur*")), "nothing of the pool is left"
+
+
+def test_nobody_else_can_reach_it() -> None:
+    assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
+    children = psutil.Process().children(recursive=True)
+    family = [each for each in children if each.name().startswith(("gcs_server", "raylet", "ray::"))]
+    listening = {
+        connection.laddr.ip.removeprefix("::ffff:")
+        for process in family
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
 
 
 def kill_worker_once(flag: Path) -> Any:

@@ -59,14 +59,10 @@ def _connect(root: Path) -> None:
     import ray
 
     address = os.environ.get("RAY_ADDRESS")
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            _node_ip_address="127.0.0.1",
-        )
+        with _on_loopback():
+            ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         return
     if address.startswith("ray://"):
         raise UsageError("RAY_ADDRESS begins with ray://; run the command on a machine of the cluster instead.")
@@ -74,12 +70,25 @@ def _connect(root: Path) -> None:
     results = [f"/{own.relative_to(here).as_posix()}/"] if own.is_relative_to(here) and own != here else []
     shipped = {"working_dir": str(here), "excludes": [*_LEFT_AT_HOME, *results]}
     try:
-        ray.init(address=address, runtime_env=shipped, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, runtime_env=shipped, **quiet)
     except Exception as error:  # Ray raises anything, of the network and of what is to be shipped
         raise UsageError(
             f"The Ray cluster at {address} cannot be used ({in_brief(error)}); check RAY_ADDRESS, RAY_AUTH_MODE=token "
             "where it asks for a token, and that the current folder holds no large files: what .gitignore names stays."
         ) from error
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Ray takes the loopback address for one that others have to reach, and would listen to all of the network."""
+    from ray._private import services
+
+    resolved = getattr(services, "resolve_ip_for_localhost", None)
+    services.resolve_ip_for_localhost = lambda host: host
+    try:
+        yield
+    finally:
+        services.resolve_ip_for_localhost = resolved
 
 
 @contextmanager
