@@ -3,9 +3,10 @@
     python benchmarks/sweep_overhead.py                # 200 runs, some minutes
     python benchmarks/sweep_overhead.py --runs 40
 
-"own" is what the same runs take as plain calls of `prune`, one after another on one core, with a folder each. The sweep
-runs as many at a time as there are cores, on one core each; overhead is how much longer it takes than its runs shared
-out among the cores without any loss, with Ray's start and the page included, and without timing the models.
+"own" is what the same runs take as plain calls of `prune`, one after another on one core, with a folder each: half of
+them before the sweep and half of them after it, because a machine's speed drifts. The sweep runs as many at a time as
+there are cores, on one core each; overhead is how much longer it takes than its runs shared out among the cores without
+any loss, with Ray's start and end included, and without timing the models.
 """
 
 from __future__ import annotations
@@ -40,12 +41,16 @@ def main() -> None:
         network(), 2, progress=False, **{key: task[key] for key in ("train_data", "eval_data")}
     ).model
     with tempfile.TemporaryDirectory() as folder:
-        began = time.monotonic()
-        for seed in range(seeds):
-            for amount in amounts:
-                run = Path(folder, f"own-{amount:g}-{seed}")
-                secateur.prune(model, amount, seed=seed, run_dir=run, progress=False, **task)
-        own = time.monotonic() - began
+
+        def seconds_of_plain_runs(seeds: range) -> float:
+            began = time.monotonic()
+            for seed in seeds:
+                for amount in amounts:
+                    run = Path(folder, f"own-{amount:g}-{seed}")
+                    secateur.prune(model, amount, seed=seed, run_dir=run, progress=False, **task)
+            return time.monotonic() - began
+
+        own = seconds_of_plain_runs(range(seeds // 2))
         began = time.monotonic()
         found = secateur.sweep(
             model,
@@ -59,8 +64,10 @@ def main() -> None:
             **task,
         )
         swept = time.monotonic() - began
+        own += seconds_of_plain_runs(range(seeds // 2, seeds))
+        began = time.monotonic()
         secateur.report(found)
-        reported = time.monotonic() - began - swept
+        reported = time.monotonic() - began
     cores = this_machine().cores
     print(f"{len(found.finished)} runs of {own / len(found.runs):.2f} s each, own {own:.1f} s, on {cores} cores")
     print(f"sweep {swept:.1f} s, overhead {swept * cores / own - 1:+.1%}; all pages {reported:.1f} s")

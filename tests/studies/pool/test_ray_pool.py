@@ -20,8 +20,9 @@ import secateur
 from secateur import UsageError
 from secateur.loop.task import classification_loss
 from secateur.studies.pool import ray_pool
-from secateur.studies.pool.jobs import Failed, Job, Lost
+from secateur.studies.pool.jobs import Failed, Job, Lost, News
 from secateur.studies.pool.opening import open_pool
+from secateur.studies.sweep.one_run import Step
 from tests.support.models import blobs, trained_convnet
 from tests.support.sweeping import assert_same_weights, small_sweep
 
@@ -103,6 +104,34 @@ def test_a_job_that_kills_every_worker_is_given_up(tmp_path: Path, monkeypatch: 
     assert [type(news) for news in heard] == [Lost]
 
 
+def test_a_run_that_kills_every_worker_is_given_up_although_it_tells_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_pool, "MOST_LOSSES", 2)
+
+    def deadly(model: nn.Module, batch: Any) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return classification_loss(model, batch)
+
+    with pytest.raises(secateur.SecateurError, match=r"worker was lost .* 2 times in a row"):
+        small_sweep(tmp_path / "sweep", at_once=2, loss=deadly)
+
+
+def test_news_of_a_run_do_not_bring_torch_to_the_desk(tmp_path: Path) -> None:
+    """Its start would hold up the first run by a second or more."""
+    mapped: list[str] = []
+
+    def look(name: str, news: Any) -> None:
+        desks = [each for each in psutil.Process().children(recursive=True) if each.name().startswith("ray::Desk")]
+        mapped.extend(file.path for desk in desks for file in desk.memory_maps())
+
+    with open_pool(tmp_path, 2, at_once=2) as pool:
+        list(pool.run([Job("tells", lambda worker: worker.tell(Step("train", 0.5)))], look))
+    assert mapped
+    assert not [file for file in mapped if "libtorch" in file]
+
+
 def test_an_error_is_not_tried_again(tmp_path: Path) -> None:
     def fails(worker: Any) -> None:
         with (tmp_path / "tries").open("a") as tries:
@@ -138,7 +167,7 @@ def test_jobs_that_are_not_waited_for_are_ended(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with open_pool(tmp_path, 2, at_once=2) as pool:
-        ended = pool.run([Job("long", long), Job("quick", lambda worker: worker.tell("hello"))], interrupt)
+        ended = pool.run([Job("long", long), Job("quick", lambda worker: worker.tell(News()))], interrupt)
         with pytest.raises(KeyboardInterrupt):
             list(ended)
     deadline = time.monotonic() + 60

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from secateur.studies.pool.folder_changes import Changes, changes, make_so
 
 
 class Desk:
-    """Takes news and files in, and gives files out. The file called `last` says that a folder is finished."""
+    """Takes news and files in, and gives them out. The file called `last` says that a folder is finished.
+
+    News stay pickled here: what they are made of is imported by those who read them.
+    """
 
     def __init__(self, root: str, last: str) -> None:
         self._root, self._last = Path(root), last
-        self._news: list[tuple[str, Any]] = []
+        self._news: list[tuple[str, bytes]] = []
 
-    def tell(self, job: str, news: Any) -> None:
+    def tell(self, job: str, news: bytes) -> None:
         self._news.append((job, news))
 
-    def take(self) -> list[tuple[str, Any]]:
+    def take(self) -> list[tuple[str, bytes]]:
         taken, self._news = self._news, []
         return taken
 

@@ -16,7 +16,17 @@ LOG_FILE = "log.txt"
 
 Value = TypeVar("Value")
 Value_co = TypeVar("Value_co", covariant=True)
-Tell = Callable[[Any], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """What a job tells of itself."""
+
+    lasting: bool = False
+    """Whether a part of the job is done that need not be done again, should its worker be lost."""
+
+
+Tell = Callable[[News], None]
 """Takes news to whoever waits for the job."""
 
 
@@ -27,7 +37,7 @@ class Worker(Protocol):
     def root(self) -> Path:
         """The pool's folder, or the copy of it here."""
 
-    def tell(self, news: Any) -> None: ...
+    def tell(self, news: News) -> None: ...
 
     def keep(self, folder: str) -> None:
         """Brings what has changed in a folder below the root home, where it outlasts this machine."""
@@ -64,7 +74,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Lost:
+class Lost(News):
     """Told in the place of a job whose worker is gone: it starts again."""
 
     reason: str
@@ -72,8 +82,11 @@ class Lost:
     """Should it happen again and again."""
 
 
+Hear = Callable[[str, News], None]
+
+
 class Pool(Protocol):
-    def run(self, jobs: Sequence[Job], hear: Callable[[str, Any], None]) -> Iterator[tuple[Job, Any]]:
+    def run(self, jobs: Sequence[Job], hear: Hear) -> Iterator[tuple[Job, Any]]:
         """The jobs and what they returned, or `Failed`, as they end. `hear` gets what they tell, by their names."""
 
     def share(self, value: Value) -> Shared[Value]: ...

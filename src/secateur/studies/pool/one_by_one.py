@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic
 
 from secateur.bench import torch_threads
-from secateur.studies.pool.jobs import Job, Shared, Tell, Value, attempt
+from secateur.studies.pool.jobs import Hear, Job, Shared, Tell, Value, attempt
 
 
 class OneByOne:
@@ -22,7 +22,7 @@ class OneByOne:
     def share(self, value: Value) -> Shared[Value]:
         return _Same(value)
 
-    def run(self, jobs: Sequence[Job], hear: Callable[[str, Any], None]) -> Iterator[tuple[Job, Any]]:
+    def run(self, jobs: Sequence[Job], hear: Hear) -> Iterator[tuple[Job, Any]]:
         for job in jobs:
             with torch_threads(self._cores) if self._cores else nullcontext():
                 outcome = attempt(job, _Here(self._root, partial(hear, job.name)))

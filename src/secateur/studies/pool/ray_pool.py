@@ -6,14 +6,17 @@ machine do, work in it; others work in a copy, and bring what they keep home to 
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
+import pickle
 import shutil
 import socket
 import tempfile
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
@@ -23,10 +26,10 @@ from secateur.base import UsageError, in_brief, make_folder, write_text
 from secateur.checkpoint import MANIFEST_FILE
 from secateur.studies.pool.desk import Desk
 from secateur.studies.pool.folder_changes import Seen, changes, look, make_so
-from secateur.studies.pool.jobs import Failed, Job, Lost, Shared, Value, attempt
+from secateur.studies.pool.jobs import Failed, Hear, Job, Lost, News, Shared, Value, attempt
 
 MOST_LOSSES = 5
-"""How often a job may lose its worker without a word in between, until it counts as the cause."""
+"""How often a job may lose its worker without getting any further, until it counts as the cause."""
 _SECONDS_BETWEEN_LOOKS = 0.3
 _TOKEN_FILE = ".secateur-pool"
 _LEFT_AT_HOME = ("**/.git", "**/.venv", "**/venv", "**/__pycache__")
@@ -125,6 +128,9 @@ class RayPool:
         desk = ray.remote(Desk).options(scheduling_strategy=here, **options)
         self._desk = desk.remote(str(self._root), MANIFEST_FILE)
         self._start = ray.remote(_work)
+        # All workers get ready at once, before the first job, which may need only one of them.
+        ready = ray.remote(_get_ready).options(num_cpus=self._cores, max_retries=0)
+        self._getting_ready = [ready.remote() for _ in range(min(jobs, self.at_once))]
 
     @property
     def at_once(self) -> int:
@@ -139,7 +145,7 @@ class RayPool:
                 "task file, which each of them runs for itself."
             ) from error
 
-    def run(self, jobs: Sequence[Job], hear: Callable[[str, Any], None]) -> Iterator[tuple[Job, Any]]:
+    def run(self, jobs: Sequence[Job], hear: Hear) -> Iterator[tuple[Job, Any]]:
         waiting, running, losses = deque(jobs), dict[Any, Job](), Counter[str]()
         try:
             while waiting or running:
@@ -147,8 +153,10 @@ class RayPool:
                     job = waiting.popleft()
                     running[self._submit(job)] = job
                 ended, _ = self._ray.wait(list(running), timeout=_SECONDS_BETWEEN_LOOKS)
-                for name, news in self._ray.get(self._desk.take.remote()):
-                    losses[name] = 0
+                for name, pickled in self._ray.get(self._desk.take.remote()):
+                    news = pickle.loads(pickled)
+                    if news.lasting:
+                        losses[name] = 0
                     hear(name, news)
                 for reference in ended:
                     job = running.pop(reference)
@@ -230,9 +238,25 @@ def _on_node(node: str) -> Any:
     return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
+def _get_ready() -> None:
+    """What takes a new worker seconds: importing torch, and what its optimizers import when the first one is made.
+
+    All of that stays, so garbage is not looked for in it at the end of every run.
+    """
+    if gc.get_freeze_count():
+        return
+    with suppress(ImportError):  # the first job will tell
+        for module in ("secateur.loop.pruning", "torch._dynamo"):
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+
+
 def _work(job: Job, desk: Any, root: str, token: str, threads: int, version: str) -> Any:
     """Runs where Ray puts it."""
     import torch
+
+    _get_ready()
 
     if version != __version__:
         here = f"{socket.gethostname()} has secateur {__version__}"
@@ -271,8 +295,8 @@ class _There:
         self.root = root
         self._desk, self._job = desk, job
 
-    def tell(self, news: Any) -> None:
-        self._desk.tell.remote(self._job, news)
+    def tell(self, news: News) -> None:
+        self._desk.tell.remote(self._job, pickle.dumps(news))
 
     def keep(self, folder: str) -> None:
         """It is at home already."""

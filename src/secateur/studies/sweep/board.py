@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from secateur.base import printable
-from secateur.studies.pool.jobs import Lost
+from secateur.studies.pool.jobs import Lost, News
 from secateur.studies.sweep.one_run import Step
 from secateur.studies.sweep.swept import DENSE_RUN
 
@@ -52,7 +52,7 @@ class Board:
         if self._live is not None:
             self._live.stop()
 
-    def hear(self, name: str, news: Any) -> None:
+    def hear(self, name: str, news: News) -> None:
         """Of a job that runs."""
         if name == DENSE_RUN and isinstance(news, Step):
             self._title = f"dense model: {news.doing}"

@@ -27,7 +27,7 @@ from secateur.loop import (
     train,
 )
 from secateur.plans import Request, Schedule, Target, Zeros
-from secateur.studies.pool.jobs import LOG_FILE, Shared, Tell, Worker
+from secateur.studies.pool.jobs import LOG_FILE, News, Shared, Tell, Worker
 from secateur.studies.pool.several_processes import in_processes
 from secateur.studies.sweep.swept import DENSE_RUN
 
@@ -89,13 +89,13 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(News):
     """News of a run: what it does, and how far it is."""
 
     doing: str
     share: float
     metric: float | None = None
-    """After a stop, what the model is worth."""
+    """After its first stop, what the model was worth at the last one."""
 
 
 class Paused(Exception):
@@ -109,7 +109,9 @@ class _Telling(Display):
         super().__init__(enabled=False)
         self._tell, self._keep, self._alone = tell, keep, alone
         self._pauses_at = () if not measures else ("train", "fine-tune") if alone else ("cut",)
-        self._doing, self._done, self._batches, self._told = "", 0, 1, 0.0
+        self._doing, self._done, self._batches = "", 0, 1
+        self._metric: float | None = None
+        self._ended, self._lasting, self._told = False, False, 0.0
 
     def start(self, batches: int, done: int, metric: str) -> None:
         self._batches, self._done = max(1, batches), done
@@ -117,6 +119,7 @@ class _Telling(Display):
     def before(self, phase: str) -> None:
         if phase != "repair":
             self._keep()
+            self._lasting = self._ended
         if phase in self._pauses_at:
             raise Paused
         self._doing = phase
@@ -128,19 +131,21 @@ class _Telling(Display):
 
     def step(self, loss: float) -> None:
         self._done += 1
-        if time.monotonic() - self._told > _SECONDS_BETWEEN_NEWS:
-            self._say()
+        self._say()
 
     def end(self, record: Record) -> None:
         print(f"{record.stop}: {record.metric:.4f}{record.pruned} ({record.seconds:.1f} s)")  # into the log
-        self._say(record.metric)
+        self._metric, self._ended = record.metric, True
+        self._say()
 
     def close(self) -> None:
         """There is no bar to take away."""
 
-    def _say(self, metric: float | None = None) -> None:
-        self._told = time.monotonic()
-        self._tell(Step(self._doing, self._done / self._batches, metric))
+    def _say(self) -> None:
+        """Now and then: a run of many short stops would have more to tell than to do."""
+        if time.monotonic() - self._told > _SECONDS_BETWEEN_NEWS:
+            self._told = time.monotonic()
+            self._tell(Step(self._doing, self._done / self._batches, self._metric, lasting=self._lasting))
 
 
 @dataclass(frozen=True)
@@ -285,8 +290,8 @@ def _once_it_is_free(call: Callable[[], Result]) -> Result:
 def _in_processes(count: int, work: Callable[[Tell, Callable[[], None]], Any], worker: Worker, folder: Path) -> Any:
     """In several processes, those of the worker do not reach its machinery: they tell it to keep what there is."""
 
-    def hear(news: Any) -> None:
-        if news == _KEEP:
+    def hear(news: News) -> None:
+        if isinstance(news, _Keep):
             worker.keep(folder.name)
         else:
             worker.tell(news)
@@ -294,8 +299,9 @@ def _in_processes(count: int, work: Callable[[Tell, Callable[[], None]], Any], w
     return in_processes(count, partial(_keeping_by_word, work), hear, folder / LOG_FILE)
 
 
-_KEEP = "keep"
+class _Keep(News):
+    """Told where what there is shall be kept."""
 
 
 def _keeping_by_word(work: Callable[[Tell, Callable[[], None]], Any], tell: Tell) -> Any:
-    return work(tell, partial(tell, _KEEP))
+    return work(tell, partial(tell, _Keep()))
