@@ -134,7 +134,7 @@ def run_together(steps: list[Callable[[], None]], seconds: float) -> tuple[list[
     return taken, errors
 
 
-@pytest.mark.parametrize("seconds", [4, pytest.param(20, marks=pytest.mark.zoo)])
+@pytest.mark.parametrize("seconds", [2, pytest.param(20, marks=pytest.mark.zoo)])
 def test_planners_and_servers_do_not_notice_each_other(seconds: float) -> None:
     steps = [*map(planner, PLANNED), server(), server(), compiled_server(), drawer()]
     before = process_state()

@@ -116,8 +116,9 @@ class Visit:
             self.page.screenshot(path=Path(folder, f"{name}.png"), full_page=True)
 
     def colour(self, selector: str, what: str) -> str:
-        script = f"element => getComputedStyle(element).{what}"
-        return str(self.page.locator(selector).first.evaluate(script))
+        """Of the first that is there, which it is not while a chart is drawn anew."""
+        script = "([selector, what]) => getComputedStyle(document.querySelector(selector))[what]"
+        return str(self.page.wait_for_function(script, arg=[selector, what]).json_value())
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import typing
 from functools import cache
+from types import SimpleNamespace
 
 import torch
 import typer.testing
-from accelerate.utils import imports
+from accelerate.utils import imports, memory
 from torch._export import utils as export_utils
 
 # Every step of every optimizer looks for a package on the path, and every end of a run for those of other devices.
 imports._is_package_available = cache(imports._is_package_available)
+
+# Every end of a run collects garbage for a GPU's sake, over all that the tests have made so far.
+memory.gc = SimpleNamespace(collect=lambda: None)
 
 # Every call of a command makes all nine of them anew, from the annotations of their functions.
 typer.testing._get_command = cache(typer.testing._get_command)
