@@ -162,8 +162,11 @@ def test_latencies_of_several_machines_are_relative_to_the_dense_model(tmp_path:
     assert '"xaxis.title.text": "latency, \\u00d7 dense"' in page
 
 
-def test_what_all_runs_share_is_told(tmp_path: Path) -> None:
-    assert row(page_of(two_versions(tmp_path, settings={"finetune": "3"})), "finetune") == ["finetune", "3"]
+@pytest.mark.parametrize(
+    ("stored", "told"), [("3", "3"), ('"one-shot"', "one-shot"), ("null", "–"), ("by hand", "by hand")]
+)
+def test_what_all_runs_share_is_told(tmp_path: Path, stored: str, told: str) -> None:
+    assert row(page_of(two_versions(tmp_path, settings={"schedule": stored})), "schedule") == ["schedule", told]
 
 
 def test_a_hostile_name_stays_a_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from secateur import __version__
@@ -30,10 +31,20 @@ def save_sweep_page(found: Sweep, path: str | Path) -> None:
         untimed=[version.name for version in points.versions if version.timing is None],
         places=list(dict.fromkeys(item.title for item in found.measurements.values())),
         logs=_links(found, LOG_FILE, Path(path)),
+        settings={name: _readable(value) for name, value in found.settings.items()},
         metric=lambda value: metric_text(found.metric, value),
         moment=moment_now(),
         version=__version__,
     )
+
+
+def _readable(setting: str) -> str:
+    """It is stored as JSON."""
+    try:
+        value = json.loads(setting)
+    except ValueError:
+        return setting
+    return "–" if value is None else str(value)
 
 
 def _links(found: Sweep, file: str, page: Path) -> dict[str, str]:

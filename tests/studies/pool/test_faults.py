@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 import secateur
+from secateur.studies.pool import ray_pool
 from tests.support.slow_sweeps import slow_sweep
 from tests.support.sweeping import assert_same_weights
 
@@ -37,9 +38,11 @@ def test_a_sweep_survives_twenty_kills_and_ends_where_it_would_have(
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    local = {"node_ip_address": "127.0.0.1"}
     chance = random.Random(os.environ.get("SECATEUR_SEED", "0"))
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    second = cluster.add_node(num_cpus=2)
+    with ray_pool._on_loopback():
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **local})
+        second = cluster.add_node(num_cpus=2, **local)
     done: Counter[str] = Counter()
     starts = 0
     try:
@@ -56,7 +59,8 @@ def test_a_sweep_survives_twenty_kills_and_ends_where_it_would_have(
                     continue
                 if turn % EVERY == EVERY - 1:
                     cluster.remove_node(second, allow_graceful=False)
-                    second = cluster.add_node(num_cpus=2)
+                    with ray_pool._on_loopback():
+                        second = cluster.add_node(num_cpus=2, **local)
                     done["machine lost"] += 1
                 else:
                     victim.kill()

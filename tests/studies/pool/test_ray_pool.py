@@ -116,6 +116,31 @@ def test_a_run_that_kills_every_worker_is_given_up_and_the_others_go_on(
     assert ("zeros-80", Step) in heard
 
 
+def test_a_job_on_a_machine_that_has_fallen_silent_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray waits for minutes more for what runs there, although it knows that the machine is gone."""
+    monkeypatch.setattr(ray_pool, "_SECONDS_BETWEEN_ROLL_CALLS", 0)
+    nodes, heard = ray.nodes, list[Any]()
+
+    def hear(name: str, news: Any) -> None:
+        heard.append(news)
+        alive = isinstance(news, Lost)  # one that is back, or another, takes the job
+        monkeypatch.setattr(ray, "nodes", lambda: [{**node, "Alive": alive} for node in nodes()])
+
+    def waits_once(worker: Any) -> int:
+        worker.tell(News())
+        while not (tmp_path / "again").exists():
+            (tmp_path / "again").touch()
+            time.sleep(600)
+        return 7
+
+    with open_pool(tmp_path, 2, at_once=2) as pool:
+        ((_, outcome),) = pool.run([Job("waits", waits_once)], hear)
+    assert outcome == 7
+    assert [news for news in heard if isinstance(news, Lost)] == [Lost("its machine does not answer")]
+
+
 def test_news_reach_the_desk_as_bytes_for_which_it_need_not_import_torch() -> None:
     """Its start would hold up the first run by a second or more."""
     sent: list[Any] = []

@@ -13,9 +13,10 @@ import pickle
 import shutil
 import socket
 import tempfile
+import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from secateur.studies.pool.jobs import Failed, Hear, Job, Lost, News, Shared, Va
 MOST_LOSSES = 5
 """How often a job may lose its worker without getting any further, until it counts as the cause."""
 _SECONDS_BETWEEN_LOOKS = 0.3
+_SECONDS_BETWEEN_ROLL_CALLS = 5.0
 _TOKEN_FILE = ".secateur-pool"
 _LEFT_AT_HOME = ("**/.git", "**/.venv", "**/venv", "**/__pycache__")
 """Of the current folder, what no task needs on another machine."""
@@ -128,6 +130,9 @@ class RayPool:
         desk = ray.remote(Desk).options(scheduling_strategy=here, **options)
         self._desk = desk.remote(str(self._root), MANIFEST_FILE)
         self._start = ray.remote(_work)
+        self._places: dict[str, str] = {}
+        """The node that each job has said it is on."""
+        self._next_roll_call = 0.0
         # All workers get ready at once, before the first job, which may need only one of them.
         ready = ray.remote(_get_ready).options(num_cpus=self._cores, max_retries=0)
         self._getting_ready = [ready.remote() for _ in range(min(jobs, self.at_once))]
@@ -153,14 +158,10 @@ class RayPool:
                     job = waiting.popleft()
                     running[self._submit(job)] = job
                 ended, _ = self._ray.wait(list(running), timeout=_SECONDS_BETWEEN_LOOKS)
-                for name, pickled in self._ray.get(self._desk.take.remote()):
-                    news = pickle.loads(pickled)
-                    if news.lasting:
-                        losses[name] = 0
-                    hear(name, news)
-                for reference in ended:
+                self._take_news(losses, hear)
+                outcomes = self._silent(running) | {reference: self._outcome(reference) for reference in ended}
+                for reference, outcome in outcomes.items():
                     job = running.pop(reference)
-                    outcome = self._outcome(reference)
                     losses[job.name] += isinstance(outcome, Lost)
                     if isinstance(outcome, Lost) and losses[job.name] < MOST_LOSSES:
                         hear(job.name, outcome)
@@ -170,6 +171,27 @@ class RayPool:
         finally:
             for reference in running:
                 self._ray.cancel(reference, force=True)
+
+    def _take_news(self, losses: Counter[str], hear: Hear) -> None:
+        for name, pickled in self._ray.get(self._desk.take.remote()):
+            news = pickle.loads(pickled)
+            if isinstance(news, _Arrived):
+                self._places[name] = news.node
+                continue
+            if news.lasting:
+                losses[name] = 0
+            hear(name, news)
+
+    def _silent(self, running: Mapping[Any, Job]) -> dict[Any, Any]:
+        """What is on machines that are gone. Ray learns of one without power or network, but waits on for its jobs."""
+        if time.monotonic() < self._next_roll_call:
+            return {}
+        self._next_roll_call = time.monotonic() + _SECONDS_BETWEEN_ROLL_CALLS
+        gone = {node["NodeID"] for node in self._ray.nodes() if not node["Alive"]}
+        silent = [reference for reference, job in running.items() if self._places.get(job.name) in gone]
+        for reference in silent:
+            self._ray.cancel(reference, force=True)  # should the machine come back
+        return dict.fromkeys(silent, Lost("its machine does not answer"))
 
     def _may_start(self, job: Job, running: Sequence[Job]) -> bool:
         if any(each.alone for each in (job, *running)):
@@ -184,6 +206,7 @@ class RayPool:
         if node is not None:
             options["scheduling_strategy"] = _on_node(node["NodeID"])
         place = self._desk, str(self._root), self._token
+        self._places.pop(job.name, None)
         return self._start.options(**options).remote(job, *place, threads, __version__)
 
     def _measuring_node(self) -> dict[str, Any]:
@@ -209,6 +232,13 @@ class RayPool:
             return Lost("its machine ran out of memory", "run fewer at once")
         except errors.RayError as error:
             return Lost(f"its worker was lost ({type(error).__name__})")
+
+
+@dataclass(frozen=True)
+class _Arrived(News):
+    """Told by a job that begins."""
+
+    node: str
 
 
 @dataclass(frozen=True)
@@ -254,6 +284,7 @@ def _get_ready() -> None:
 
 def _work(job: Job, desk: Any, root: str, token: str, threads: int, version: str) -> Any:
     """Runs where Ray puts it."""
+    import ray
     import torch
 
     _get_ready()
@@ -263,6 +294,7 @@ def _work(job: Job, desk: Any, root: str, token: str, threads: int, version: str
         return Failed(f"{here}, and the sweep was started with {version}; install the same everywhere.")
     torch.set_num_threads(threads)
     with _place(desk, job, Path(root), token) as worker:
+        worker.tell(_Arrived(node=ray.get_runtime_context().get_node_id()))
         outcome = attempt(job, worker)
         if job.folders:
             worker.keep(job.folders[0])
