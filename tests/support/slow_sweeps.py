@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import secateur
+from secateur.studies.pool import ray_pool
 from tests.support.models import blobs, trained_convnet
 
 EPOCHS = 4
@@ -52,5 +53,6 @@ if __name__ == "__main__":
     import ray
 
     # Two nodes of one machine share the folder that Ray unpacks a project in, and one that leaves takes it away.
-    ray.init(address=sys.argv[1], log_to_driver=False)
+    with ray_pool._on_loopback():
+        ray.init(address=sys.argv[1], _node_ip_address="127.0.0.1", log_to_driver=False)
     slow_sweep(Path(sys.argv[2]))

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -80,14 +80,20 @@ def test_a_sweep_survives_twenty_kills_and_ends_where_it_would_have(
 
 
 def _worker(chance: random.Random, desk: bool) -> psutil.Process | None:
-    """One that works on a run, or the desk that all of them report to; not Ray's own agents, with which a node ends."""
+    """One that works on a run, or the desk that all of them report to; not Ray's own agents, with which a node ends.
+
+    Of the nodes that this test has started: there may be other sweeps on the machine.
+    """
     names = ("ray::Desk",) if desk else ("ray::zeros", "ray::channels", "ray::macs")
-    busy = [each for each in psutil.process_iter(["cmdline"]) if _title(each).startswith(names)]
+    ours = psutil.Process().children(recursive=True)
+    busy = [each for each in ours if _title(each).startswith(names)]
     return chance.choice(busy) if busy else None
 
 
-def _title(process: Any) -> str:
-    return (process.info["cmdline"] or [""])[0]
+def _title(process: psutil.Process) -> str:
+    with suppress(psutil.Error):  # it has just ended
+        return (process.cmdline() or [""])[0]
+    return ""
 
 
 def _forget_some(folder: Path, chance: random.Random) -> None:

@@ -288,7 +288,6 @@ def _work(job: Job, desk: Any, root: str, token: str, threads: int, version: str
     import torch
 
     _get_ready()
-
     if version != __version__:
         here = f"{socket.gethostname()} has secateur {__version__}"
         return Failed(f"{here}, and the sweep was started with {version}; install the same everywhere.")

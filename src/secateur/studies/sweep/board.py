@@ -57,6 +57,7 @@ class Board:
         if name == DENSE_RUN and isinstance(news, Step):
             self._title = f"dense model: {news.doing}"
         elif name in self._rows and isinstance(news, Step):
+            self._title = ""
             metric = self._rows[name].metric if news.metric is None else f"{news.metric:.4f}"
             self._put(name, "running", news.doing, news.share, metric)
         elif isinstance(news, Lost):
@@ -68,7 +69,6 @@ class Board:
         self._put(name, "waiting", "", self._rows[name].share, self._rows[name].metric)
 
     def finished(self, name: str, metric: str, value: float) -> None:
-        self._title = ""
         self._put(name, "finished", "", 1.0, f"{value:.4f}")
         self._print(f"{name}: {metric} {value:.4f} ({self._count('finished')} of {len(self._rows)})")
 
