@@ -106,6 +106,18 @@ def test_means_spreads_and_single_seeds_are_drawn(tmp_path: Path) -> None:
     assert list(versions.text) == ["small", "large"]
 
 
+def test_no_label_is_cut_by_the_edge_of_the_chart(tmp_path: Path) -> None:
+    found = two_versions(tmp_path)
+    runs = (found.runs[0], swept_run("slow", 0, 0.95, 0.88))
+    points = points_of(replace(found, runs=runs, sheets=(sheet_of(runs),)), {})
+    (latency, *_) = axes_of(points, machines=1)
+    versions = next(trace for trace in sweep_chart(view_by(latency, points), points, "accuracy").data if trace.text)
+    assert dict(zip(versions.text, versions.textposition, strict=True)) == {
+        "small": "bottom right",
+        "slow": "bottom left",
+    }
+
+
 def test_one_seed_is_drawn_once_and_many_versions_have_no_labels(tmp_path: Path) -> None:
     points = points_of(made_up_sweep(tmp_path, versions=26, seeds=1), {})
     figure = sweep_chart(view_by(axes_of(points, 1)[0], points), points, "accuracy")

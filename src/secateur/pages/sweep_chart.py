@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from secateur.base import byte_text, metric_text, short_count
@@ -12,6 +13,8 @@ from secateur.pages.sweep_points import Axis, Point, Points
 
 _MOST_LABELS = 25
 """More would cover one another."""
+_LABELS_TURN = 0.8
+"""From this share of the width on they stand to the left of their points, or the edge would cut them."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,13 @@ class View:
 
 def view_by(axis: Axis, points: Points) -> View:
     traces = [axis.frontier(points), *points.traces]
+    costs = [[axis.value(point) for point in trace] for trace in traces]
+    known = [cost for cost in chain(*costs) if cost is not None] or [0.0]
+    edge = _LABELS_TURN * max(known) + (1 - _LABELS_TURN) * min(known)
     places = {
-        "x": [[axis.value(point) for point in trace] for trace in traces],
+        "x": costs,
         "y": [[point.metric for point in trace] for trace in traces],
+        "textposition": [[f"bottom {'left' if (cost or 0) > edge else 'right'}" for cost in trace] for trace in costs],
     }
     ticks = {f"xaxis.{option}": axis.ticks.get(option, "") for option in ("tickformat", "ticksuffix")}
     all_of_it = {"xaxis.autorange": True, "yaxis.autorange": True}
@@ -50,8 +57,8 @@ def sweep_chart(view: View, points: Points, metric: str) -> Any:
         _add(figure, "one seed", trace, metric, marker={"color": COLOURS[0], "size": 6, "opacity": 0.5})
     _add(figure, "mean of the seeds" if runs else "version", versions, metric, **_look(versions))
     _add(figure, "dense", dense, metric, marker={"color": GREY, "symbol": "diamond", "size": 13})
-    for drawn, x, y in zip(figure.data, view.places["x"], view.places["y"], strict=True):
-        drawn.update(x=x, y=y)
+    for i, drawn in enumerate(figure.data):
+        drawn.update({what: of_traces[i] for what, of_traces in view.places.items()})
     figure.update_layout(dict(view.layout), margin_t=30, hovermode="closest")
     metric_axis(figure, metric, digits=1)
     return figure
@@ -62,8 +69,7 @@ def _look(versions: Sequence[Point]) -> dict[str, Any]:
     if len(versions) > _MOST_LABELS:
         return look
     names = [as_text(version.name) for version in versions]
-    labels = {"mode": "markers+text", "text": names, "textposition": "bottom right"}
-    return {**look, **labels, "marker": {"color": COLOURS[0], "size": 11}}
+    return {**look, "mode": "markers+text", "text": names, "marker": {"color": COLOURS[0], "size": 11}}
 
 
 def _add(figure: Any, name: str, trace: Sequence[Point], metric: str, **look: Any) -> None:
