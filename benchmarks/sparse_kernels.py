@@ -18,7 +18,7 @@ from secateur.bench.clocks import thread_clock
 from secateur.bench.machine import this_machine
 from secateur.bench.timing import Timing
 from secateur.bench.turns import Turns, time_in_turns
-from secateur.sparse.backend import which
+from secateur.sparse.backend import kernels
 from secateur.sparse.layers import SparseConv2d
 from secateur.sparse.window import Window
 
@@ -31,7 +31,7 @@ SECONDS = 15.0
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    print(f"one thread; {this_machine()}; kernels: {which()}\n")
+    print(f"one thread; {this_machine()}; kernels: {kernels().__name__.rpartition('.')[2]}\n")
     names = [f"{zeros:.0%} {block}" for block in BLOCKS.values() for zeros in ZEROS]
     print_row(["M×K×N", "dense ms", *names, "null control"])
     print_row(["---"] * (len(names) + 3))
