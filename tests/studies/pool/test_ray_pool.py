@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,14 +59,17 @@ def test_side_by_side_gives_what_one_after_another_gives(tmp_path: Path, undistu
 
 def test_nobody_else_can_reach_it() -> None:
     assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
-    children = psutil.Process().children(recursive=True)
-    family = [each for each in children if each.name().startswith(("gcs_server", "raylet", "ray::"))]
-    listening = {
-        connection.laddr.ip.removeprefix("::ffff:")
-        for process in family
-        for connection in process.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    family: set[str] = set()
+    listening: set[str] = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # the worker of an earlier test has just ended
+            name = process.name()
+            if not name.startswith(("gcs_server", "raylet", "ray::")):
+                continue
+            sockets = [each for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+            family.add(name)
+            listening |= {socket.laddr.ip.removeprefix("::ffff:") for socket in sockets}
+    assert {"gcs_server", "raylet"} <= family
     assert listening == {"127.0.0.1"}
 
 
