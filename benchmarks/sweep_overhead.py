@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +44,15 @@ def main() -> None:
     ).model
     with tempfile.TemporaryDirectory() as folder:
 
-        def seconds_of_plain_runs(seeds: range) -> float:
+        def seconds_of_plain_runs(wanted: Sequence[tuple[int, float]]) -> float:
             began = time.monotonic()
-            for seed in seeds:
-                for amount in amounts:
-                    run = Path(folder, f"own-{amount:g}-{seed}")
-                    secateur.prune(model, amount, seed=seed, run_dir=run, progress=False, **task)
+            for seed, amount in wanted:
+                run = Path(folder, f"own-{amount:g}-{seed}")
+                secateur.prune(model, amount, seed=seed, run_dir=run, progress=False, **task)
             return time.monotonic() - began
 
-        own = seconds_of_plain_runs(range(seeds // 2))
+        wanted = list(product(range(seeds), amounts))
+        own = seconds_of_plain_runs(wanted[::2])
         began = time.monotonic()
         found = secateur.sweep(
             model,
@@ -64,7 +66,7 @@ def main() -> None:
             **task,
         )
         swept = time.monotonic() - began
-        own += seconds_of_plain_runs(range(seeds // 2, seeds))
+        own += seconds_of_plain_runs(wanted[1::2])
         began = time.monotonic()
         secateur.report(found)
         reported = time.monotonic() - began

@@ -135,7 +135,8 @@ class RayPool:
         self._next_roll_call = 0.0
         # All workers get ready at once, before the first job, which may need only one of them.
         ready = ray.remote(_get_ready).options(num_cpus=self._cores, max_retries=0)
-        self._getting_ready = [ready.remote() for _ in range(min(jobs, self.at_once))]
+        for _ in range(min(jobs, self.at_once)):
+            ready.remote()
 
     @property
     def at_once(self) -> int:
